@@ -1,0 +1,2 @@
+//! What an idempotency key decides.
+#![forbid(unsafe_code)]
