@@ -1,0 +1,37 @@
+//! The harness: a real server, real connections, real roles.
+//!
+//! One throwaway [`cluster::Cluster`] per test binary, one fresh [`database::Database`] per test,
+//! and named [`session::Session`]s on it. What a single backend can show belongs to `#[pg_test]`;
+//! everything here is about what happens *between* sessions: duplicates, commits, crashes.
+//!
+//! Nothing in here sleeps to let something happen. A test waits until the server says that a
+//! session is blocked ([`database::Database::wait_until_blocked`]), and fails when it never does.
+
+pub mod call;
+pub mod cluster;
+pub mod database;
+pub mod isolation;
+pub mod outcome;
+pub mod paths;
+pub mod pooler;
+pub mod process;
+pub mod psql;
+pub mod refusal;
+pub mod server;
+pub mod session;
+pub mod shop;
+pub mod standby;
+pub mod wait;
+pub mod wire;
+
+/// What nearly every test file needs.
+pub mod prelude {
+    pub use crate::at_every_isolation;
+    pub use crate::call::{Call, Statement, claim, claim_many, complete, release, replay};
+    pub use crate::cluster::Cluster;
+    pub use crate::database::Database;
+    pub use crate::isolation::Isolation;
+    pub use crate::outcome::Outcome;
+    pub use crate::refusal::Refusal;
+    pub use crate::session::{Role, Session};
+}

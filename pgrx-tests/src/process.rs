@@ -1,0 +1,104 @@
+//! Child processes that never outlive this one.
+//!
+//! Statics are not dropped at the end of a test binary, a panic may abort, and somebody may kill
+//! it: so a small shell script, in a process group of its own, holds the other end of a pipe. When
+//! the pipe closes, for whatever reason, it ends what was started and removes what was written.
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{LazyLock, Mutex};
+
+/// SIGQUIT is PostgreSQL's immediate shutdown and PgBouncer's too; who is still there after five
+/// seconds is killed.
+const REAPER: &str = r#"
+while read -r what arg; do
+  case $what in
+    started) pids="$pids $arg" ;;
+    ended)   pids=$(for p in $pids; do [ "$p" = "$arg" ] || printf '%s ' "$p"; done) ;;
+    wrote)   set -- "$@" "$arg" ;;
+  esac
+done
+[ -z "$pids" ] || kill -QUIT $pids
+for p in $pids; do
+  n=0
+  while kill -0 "$p" && [ $n -lt 100 ]; do n=$((n + 1)); sleep 0.05; done
+  kill -KILL "$p"
+done
+rm -rf "$@"
+"#;
+
+static TO_REAPER: LazyLock<Mutex<ChildStdin>> = LazyLock::new(|| {
+    let mut reaper = Command::new("sh");
+    reaper.args(["-c", REAPER]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let child = reaper.process_group(0).spawn().expect("sh must start");
+    Mutex::new(child.stdin.expect("stdin is piped"))
+});
+
+fn tell_reaper(what: &str, arg: &str) {
+    let mut pipe = TO_REAPER.lock().unwrap_or_else(|broken| broken.into_inner());
+    writeln!(pipe, "{what} {arg}").expect("the reaper lives as long as this process");
+}
+
+/// Has `folder` and all in it removed when this process ends.
+pub fn remove_at_the_end(folder: &Path) {
+    tell_reaper("wrote", folder.to_str().expect("paths are UTF-8"));
+}
+
+/// Sends `signal` (a name without SIG) to a process. False when there is no such process.
+pub fn signal(pid: u32, signal: &str) -> bool {
+    let sent = Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).output();
+    sent.expect("kill must start").status.success()
+}
+
+/// A child that ends with this value, or at the latest with this process.
+pub struct Process {
+    child: Child,
+}
+
+impl Process {
+    /// Starts `command` in a process group of its own, so that a Ctrl-C at the terminal reaches
+    /// only us and the reaper still does its work.
+    pub fn spawn(command: &mut Command) -> Process {
+        let child = command.process_group(0).stdin(Stdio::null()).spawn();
+        let child = child.unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));
+        tell_reaper("started", &child.id().to_string());
+        Process { child }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("the child is ours").is_some()
+    }
+
+    /// Sends `signal` and waits for the end.
+    pub fn end(&mut self, name: &str) {
+        if !self.has_ended() {
+            signal(self.id(), name);
+        }
+        self.child.wait().expect("the child is ours");
+        tell_reaper("ended", &self.id().to_string());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end("QUIT");
+    }
+}
+
+/// Runs `command` to its end and returns what it printed.
+///
+/// # Panics
+/// When it fails, with its standard error.
+pub fn output_of(command: &mut Command) -> String {
+    let done =
+        command.output().unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));
+    let errors = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{command:?} failed: {errors}");
+    String::from_utf8(done.stdout).expect("text")
+}

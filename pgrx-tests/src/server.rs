@@ -1,0 +1,157 @@
+//! One running postmaster on one data directory.
+
+use crate::process::{self, Process};
+use crate::session::Role;
+use crate::{paths, wait};
+use postgres::{Client, Config, NoTls};
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard};
+
+/// What the log says when a process of the server died, and what the next start would forget.
+const CRASH_MARKS: [&str; 3] = ["was terminated by signal", "PANIC: ", "TRAP: "];
+
+pub struct Server {
+    folder: PathBuf,
+    sockets: PathBuf,
+    postmaster: Mutex<Option<Process>>,
+}
+
+/// A program of PostgreSQL, run as somebody who is not root.
+pub fn program(name: &str) -> Command {
+    let path = paths::pg_bin().join(name);
+    assert!(
+        path.exists(),
+        "{} is missing: run `make install` or set PG_IDEMPOTENCY_PG_BIN",
+        path.display()
+    );
+    as_nobody_special(&path)
+}
+
+/// `program` through tools/unroot; RUST_BACKTRACE would put backtraces into DETAIL.
+pub fn as_nobody_special(program: &Path) -> Command {
+    let mut command = Command::new(paths::unroot());
+    command.arg(program).env("RUST_BACKTRACE", "0");
+    command
+}
+
+impl Server {
+    /// A server named `name` whose data directory is [`Server::data`], still to be filled and started.
+    pub fn unborn(name: &str) -> Server {
+        let (folder, sockets) = (paths::scratch(name), paths::sockets(name));
+        for path in [&folder, &sockets] {
+            process::remove_at_the_end(path);
+            fs::create_dir_all(path).expect("a folder for the server");
+        }
+        Server { folder, sockets, postmaster: Mutex::new(None) }
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    /// The folder of the server's socket: the host to connect to.
+    pub fn sockets(&self) -> &Path {
+        &self.sockets
+    }
+
+    /// Adds lines to the configuration file; they hold from the next start on.
+    pub fn configure(&self, lines: &[&str]) {
+        use std::io::Write;
+        let path = self.data().join("postgresql.conf");
+        let mut file = OpenOptions::new().append(true).open(path).expect("the configuration file");
+        writeln!(file, "{}", lines.join("\n")).expect("the configuration file");
+    }
+
+    /// Starts the postmaster and returns when it lets us in.
+    pub fn start(&self) {
+        *self.postmaster() = Some(self.spawn());
+        wait::until("the server lets us in", || {
+            let lets_in = self.try_connect(Role::Superuser, "postgres").ok();
+            self.respawn_if_dead();
+            lets_in
+        });
+    }
+
+    fn spawn(&self) -> Process {
+        let log =
+            OpenOptions::new().create(true).append(true).open(self.log_path()).expect("the log");
+        let mut command = program("postgres");
+        command.arg("-D").arg(self.data()).arg("-k").arg(&self.sockets);
+        command.stderr(log.try_clone().expect("the log")).stdout(log);
+        Process::spawn(&mut command)
+    }
+
+    /// After a kill the old backends still hold the shared memory for a moment, and a new postmaster
+    /// ends at once; any other reason to end is in the log and a failure.
+    fn respawn_if_dead(&self) {
+        let mut postmaster = self.postmaster();
+        if !postmaster.as_mut().is_some_and(Process::has_ended) {
+            return;
+        }
+        let log = self.log_from(0);
+        let last = log.lines().rev().take(3).collect::<String>();
+        assert!(
+            last.contains("pre-existing shared memory block"),
+            "the server does not start:\n{log}"
+        );
+        *postmaster = Some(self.spawn());
+    }
+
+    /// Ends the postmaster with a signal (QUIT: at once, KILL: without a word to its backends).
+    pub fn end(&self, signal: &str) {
+        if let Some(mut postmaster) = self.postmaster().take() {
+            postmaster.end(signal);
+        }
+    }
+
+    fn postmaster(&self) -> MutexGuard<'_, Option<Process>> {
+        self.postmaster.lock().unwrap_or_else(|broken| broken.into_inner())
+    }
+
+    pub fn config(&self, role: Role, database: &str) -> Config {
+        let mut config = Config::new();
+        config.host_path(&self.sockets).user(role.name()).dbname(database);
+        config
+    }
+
+    pub fn try_connect(&self, role: Role, database: &str) -> Result<Client, postgres::Error> {
+        self.config(role, database).connect(NoTls)
+    }
+
+    pub fn connect(&self, role: Role, database: &str) -> Client {
+        self.try_connect(role, database)
+            .unwrap_or_else(|error| panic!("no way into {database}: {error:?}"))
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    /// How long the log is now, in bytes.
+    pub fn log_length(&self) -> usize {
+        fs::metadata(self.log_path()).map_or(0, |log| log.len() as usize)
+    }
+
+    /// What the log says from byte `start` on.
+    pub fn log_from(&self, start: usize) -> String {
+        let log = fs::read(self.log_path()).unwrap_or_default();
+        String::from_utf8_lossy(log.get(start..).unwrap_or_default()).into_owned()
+    }
+
+    /// The lines since byte `start` that tell of a crash.
+    pub fn crashes_since(&self, start: usize) -> Vec<String> {
+        let tells = |line: &&str| CRASH_MARKS.iter().any(|mark| line.contains(mark));
+        self.log_from(start).lines().filter(tells).map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end("QUIT");
+        for path in [&self.folder, &self.sockets] {
+            let _gone_or_left_to_the_reaper = fs::remove_dir_all(path);
+        }
+    }
+}
