@@ -1,0 +1,29 @@
+# shellcheck shell=bash
+# What the scripts in tools/ share. Source me first, from bash: strict mode, the project's environment,
+# the checkout as current directory, and no PostgreSQL client settings of the caller's.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/env.sh"
+cd "$root"
+unset PGHOST PGHOSTADDR PGPORT PGDATABASE PGUSER PGPASSWORD PGPASSFILE PGSERVICE PGSERVICEFILE \
+      PGOPTIONS PGDATA PGSSLMODE PGAPPNAME PGCLIENTENCODING PGTZ PGDATESTYLE
+
+# say WORDS: one line about what happens now.
+say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
+
+# die WORDS: the one line that names what is wrong, and the end.
+die() { say "$*"; exit 1; }
+
+# In continuous integration Cargo.lock is law; at a desk cargo may add what a new dependency needs.
+# shellcheck disable=SC2034
+locked=(${CI:+--locked})
+
+# The extension's version: Cargo.toml is the one place that has it.
+extension_version() { sed -nE '0,/^version = "([^"]+)"$/s//\1/p' Cargo.toml; }
+
+# one_at_a_time LOCK ARGUMENTS...: from here on this script, called with ARGUMENTS, runs while no other holder of
+# LOCK in this checkout does. What it leaves running does not keep the lock.
+one_at_a_time() {
+  [ "${HOLDS_LOCK:-}" != "$1" ] || return 0
+  mkdir -p target
+  HOLDS_LOCK=$1 exec flock --close "target/.$1.lock" "$0" "${@:2}"
+}
