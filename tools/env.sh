@@ -7,7 +7,7 @@
 #
 #   PG_MAJOR              PostgreSQL's major version, 15
 #   PGRX_PG_CONFIG_PATH   pg_config of our private PostgreSQL tree (tools/postgres-tree): pgrx builds against it
-#   PG_BINDIR             the programs of that tree: initdb, postgres, pg_ctl, psql, pgbench, ...
+#   PG_IDEMPOTENCY_PG_BIN the programs of that tree (initdb, postgres, pg_ctl, psql, ...): the tests run these
 #   PGRX_HOME             pgrx' own settings
 #   PGRX_VERSION          the version that Cargo.toml pins
 #   TOOLS_CACHE           what outlives target/ and is shared by checkouts: cargo-pgrx
@@ -28,8 +28,8 @@ PG_MAJOR=${PG_MAJOR:-15}
 TOOLS_CACHE=${TOOLS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pg_idempotency}
 PGRX_VERSION=$(sed -nE 's/^pgrx = .*"=([0-9.]+)".*/\1/p' "$root/Cargo.toml")
 PGRX_HOME=$root/target/pgrx-home
-PG_BINDIR=$(tree_bindir "$(postgres_tree "$PG_MAJOR")" "$PG_MAJOR")
-PGRX_PG_CONFIG_PATH=$PG_BINDIR/pg_config
+PG_IDEMPOTENCY_PG_BIN=$(tree_bindir "$(postgres_tree "$PG_MAJOR")" "$PG_MAJOR")
+PGRX_PG_CONFIG_PATH=$PG_IDEMPOTENCY_PG_BIN/pg_config
 CARGO_TARGET_DIR=$root/target
 RUST_BACKTRACE=0                       # else pgrx writes backtraces into DETAIL
 USER=${USER:-$(id -un)}                # pgrx' test framework wants it set
@@ -37,5 +37,5 @@ case :$PATH: in
   *":$TOOLS_CACHE/cargo-pgrx-$PGRX_VERSION/bin:"*) ;;
   *) PATH=$TOOLS_CACHE/cargo-pgrx-$PGRX_VERSION/bin:$PATH ;;
 esac
-export PG_MAJOR TOOLS_CACHE PGRX_VERSION PGRX_HOME PG_BINDIR PGRX_PG_CONFIG_PATH CARGO_TARGET_DIR RUST_BACKTRACE USER PATH
+export PG_MAJOR TOOLS_CACHE PGRX_VERSION PGRX_HOME PG_IDEMPOTENCY_PG_BIN PGRX_PG_CONFIG_PATH CARGO_TARGET_DIR RUST_BACKTRACE USER PATH
 unset PG_VERSION                       # cargo pgrx would read it as an argument

@@ -1,0 +1,44 @@
+# The commands people type; the work is done by the scripts in tools/.
+#
+#   PROFILE=release     with optimisation (server, demo, test)
+#   PG_MAJOR=15         PostgreSQL's major version
+
+PROFILE ?= debug
+PG_MAJOR ?= 15
+export PROFILE PG_MAJOR
+MAKEFLAGS += --no-print-directory
+
+.PHONY: help setup demo test server psql stop build fmt lint clean
+
+help: ## list the commands
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
+
+setup: ## install what is missing: Debian packages, crates, cargo-pgrx
+	@tools/setup
+
+demo: setup ## the whole story on a throwaway server: retries, duplicates, crashes, a storm
+	@tools/demo
+
+test: setup ## every check and every test; SUITE=name for one suite
+	@tools/test $(SUITE)
+
+server: setup ## start the throwaway server with the extension, print its connection string
+	@tools/server start
+
+psql: setup ## a session on the throwaway server; ARGS='-c ...' for psql
+	@tools/server psql $(ARGS)
+
+stop: ## end the throwaway server
+	@tools/server stop
+
+build: setup ## build the extension and install it into target/postgres-15
+	@tools/install-extension $(PG_MAJOR) $(PROFILE)
+
+fmt: ## format the code
+	@cargo fmt --all
+
+lint: setup ## formatting and lints, without changing anything
+	@tools/lint
+
+clean: stop ## remove all that was built, and the throwaway server with its data
+	@rm -rf target
