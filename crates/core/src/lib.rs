@@ -7,6 +7,7 @@
 
 pub mod completion;
 pub mod decide;
+pub mod fingerprint;
 pub mod headers;
 pub mod held;
 pub mod identity;

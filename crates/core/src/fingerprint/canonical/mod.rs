@@ -1,0 +1,65 @@
+//! The canonical form of a JSON body (RFC 8785), with three rules more: no duplicate member, no
+//! integer literal that a double cannot hold exactly, no nesting beyond [`MAX_DEPTH`].
+//!
+//! `parse` reads the body once. It checks it and makes a *text*: the body without white space,
+//! every token in canonical form (`string`, `number`, `es6`), members in the order in which they
+//! came. Mostly that is the body itself, so `text` copies only from the first difference on.
+//! `outline` keeps, for each object whose members have to change places, their order (`order`).
+//! `emit` writes the text in that order. No part recurses, none is slower than linear but for the
+//! sorting.
+
+mod emit;
+mod error;
+mod es6;
+mod exclude;
+mod locate;
+mod number;
+mod order;
+mod outline;
+mod parse;
+mod string;
+mod text;
+
+use std::borrow::Cow;
+
+pub(super) use emit::{Sink, emit, put_all};
+pub use error::{CanonicalError, OutOfMemory, Violation};
+pub(super) use parse::parse;
+
+use super::pace::Pace;
+use outline::Outline;
+
+/// The deepest nesting of arrays and objects that has a canonical form.
+pub const MAX_DEPTH: usize = 10_000;
+
+/// The longest body that has a canonical form, in bytes: 2 GiB. PostgreSQL's values end at 1 GiB.
+pub const MAX_BYTES: usize = 1 << 31;
+
+/// Stands in the text before a number that is to be written in canonical form only when it is
+/// emitted, because that form is longer than the literal: `[1e20,1e20]` would grow to four times
+/// its size. No such byte can occur in the text otherwise.
+const DEFERRED: u8 = 0;
+
+/// A body that has a canonical form.
+pub(super) struct Canonical<'i> {
+    /// Without white space, each token in canonical form, members as they came.
+    text: Cow<'i, [u8]>,
+    /// Where members are to be written in another order.
+    outline: Outline,
+    /// Some numbers in the text are marked with [`DEFERRED`].
+    deferred: bool,
+}
+
+/// The canonical form of `body` (RFC 8785). `interrupt` is called at least once for every 256 KiB
+/// read or written and may panic to end the work.
+///
+/// # Errors
+/// The first rule that the body breaks and where, or that memory ran out.
+pub fn canonicalize(body: &[u8], mut interrupt: impl FnMut()) -> Result<Vec<u8>, CanonicalError> {
+    let mut pace = Pace::new(&mut interrupt);
+    let canonical = parse(body, &[], &mut pace)?;
+    let mut form = Vec::new();
+    form.try_reserve_exact(canonical.text.len()).map_err(OutOfMemory::from)?;
+    emit(&canonical, &mut form, &mut pace)?;
+    Ok(form)
+}

@@ -1,0 +1,342 @@
+//! Strings: where they end, whether they are right, how they are written (RFC 8785 section
+//! 3.2.2.2).
+
+use super::error::{CanonicalError, Violation};
+use super::text::Text;
+use crate::fingerprint::pace::Pace;
+
+/// What a name's sort key has to know about the string.
+pub(super) struct Scanned {
+    /// The offset of the closing quotation mark.
+    pub(super) end: usize,
+    /// Neither an escape nor a byte outside ASCII.
+    pub(super) plain: bool,
+}
+
+/// Reads the string whose first byte after the quotation mark is at `start`, and replaces in
+/// `text` the escapes that the canonical form writes differently.
+///
+/// # Errors
+/// What is wrong with the string first, or that memory ran out.
+#[inline]
+pub(super) fn scan(
+    input: &[u8],
+    start: usize,
+    text: &mut Text<'_>,
+    pace: &mut Pace<'_>,
+) -> Result<Scanned, CanonicalError> {
+    let (end, ascii) = special(input, start, pace);
+    if ascii && input.get(end) == Some(&b'"') {
+        return Ok(Scanned { end, plain: true });
+    }
+    scan_rest(input, start, (end, ascii), text, pace)
+}
+
+/// The general case: stretches without anything special, with escapes between them.
+fn scan_rest(
+    input: &[u8],
+    mut start: usize,
+    mut stretch: (usize, bool),
+    text: &mut Text<'_>,
+    pace: &mut Pace<'_>,
+) -> Result<Scanned, CanonicalError> {
+    loop {
+        let (end, ascii) = stretch;
+        if !ascii {
+            check_utf8(input, start, end, pace)?;
+        }
+        match input.get(end) {
+            Some(b'"') => return Ok(Scanned { end, plain: false }),
+            Some(b'\\') => start = rewrite(input, end, text)?,
+            Some(_) => return Err(CanonicalError::invalid(Violation::ControlCharacter, end)),
+            None => return Err(CanonicalError::invalid(Violation::UnexpectedEnd, end)),
+        }
+        pace.spend(start - end);
+        stretch = special(input, start, pace);
+    }
+}
+
+/// The first quotation mark, backslash or control character from `start` on, or the end of the
+/// input; and whether all before it is ASCII.
+#[inline]
+fn special(input: &[u8], start: usize, pace: &mut Pace<'_>) -> (usize, bool) {
+    let (mut at, mut high) = (start, 0);
+    let mut step_end = start + Pace::STEP;
+    while let Some(chunk) = input.get(at..).and_then(|rest| rest.first_chunk::<16>()) {
+        let word = u128::from_le_bytes(*chunk);
+        let marks = specials(word);
+        if marks != 0 {
+            let length = marks.trailing_zeros() & !7;
+            high |= word & !(!0 << length);
+            return (at + length as usize / 8, high & HIGH == 0);
+        }
+        high |= word;
+        at += 16;
+        if at >= step_end {
+            pace.spend(Pace::STEP);
+            step_end = at + Pace::STEP;
+        }
+    }
+    let rest = &input[at.min(input.len())..];
+    let length =
+        rest.iter().position(|b| matches!(b, b'"' | b'\\' | 0..0x20)).unwrap_or(rest.len());
+    (at + length, high & HIGH == 0 && rest[..length].is_ascii())
+}
+
+const ONES: u128 = u128::from_le_bytes([1; 16]);
+const HIGH: u128 = ONES << 7;
+
+/// The high bit of every byte that is a quotation mark, a backslash or a control character. Bytes
+/// above the lowest marked one may be marked wrongly, by the borrow of the subtraction.
+#[inline]
+fn specials(word: u128) -> u128 {
+    let quote = (word ^ (ONES * b'"' as u128)).wrapping_sub(ONES);
+    let backslash = (word ^ (ONES * b'\\' as u128)).wrapping_sub(ONES);
+    let control = word.wrapping_sub(ONES * 0x20);
+    (quote | backslash | control) & !word & HIGH
+}
+
+/// Checks in steps, each up to the last whole character.
+fn check_utf8(
+    input: &[u8],
+    mut start: usize,
+    end: usize,
+    pace: &mut Pace<'_>,
+) -> Result<(), CanonicalError> {
+    while start < end {
+        let step_end = end.min(start + Pace::STEP);
+        pace.spend(step_end - start);
+        start = match std::str::from_utf8(&input[start..step_end]) {
+            Ok(_) => step_end,
+            Err(e) if e.error_len().is_none() && step_end < end => start + e.valid_up_to(),
+            Err(e) => {
+                return Err(CanonicalError::invalid(
+                    Violation::InvalidUtf8,
+                    start + e.valid_up_to(),
+                ));
+            }
+        };
+    }
+    Ok(())
+}
+
+/// Puts the escape at `at` into its canonical form and returns the offset after it.
+fn rewrite(input: &[u8], at: usize, text: &mut Text<'_>) -> Result<usize, CanonicalError> {
+    let (character, end) = unescape(input, at)?;
+    let mut buffer = [0; 6];
+    let canonical = escape(character, &mut buffer);
+    if input[at..end] != *canonical {
+        text.replace(at, end, canonical)?;
+    }
+    Ok(end)
+}
+
+/// The character that the escape at `at` means, and the offset after it.
+fn unescape(input: &[u8], at: usize) -> Result<(char, usize), CanonicalError> {
+    let character = match input.get(at + 1) {
+        Some(b'u') => return unescape_hex(input, at),
+        Some(&byte @ (b'"' | b'\\' | b'/')) => char::from(byte),
+        Some(b'b') => '\u{8}',
+        Some(b'f') => '\u{c}',
+        Some(b'n') => '\n',
+        Some(b'r') => '\r',
+        Some(b't') => '\t',
+        Some(_) => return Err(CanonicalError::invalid(Violation::InvalidEscape, at)),
+        None => return Err(CanonicalError::invalid(Violation::UnexpectedEnd, at + 1)),
+    };
+    Ok((character, at + 2))
+}
+
+/// `\uXXXX`, or two of them that are a surrogate pair.
+fn unescape_hex(input: &[u8], at: usize) -> Result<(char, usize), CanonicalError> {
+    let first = hex(input, at)?;
+    if let Some(character) = char::from_u32(first) {
+        return Ok((character, at + 6));
+    }
+    let lone = CanonicalError::invalid(Violation::LoneSurrogate, at);
+    if first >= 0xdc00 || input.get(at + 6..at + 8) != Some(br"\u") {
+        return Err(lone);
+    }
+    let second = hex(input, at + 6)?;
+    if !(0xdc00..0xe000).contains(&second) {
+        return Err(lone);
+    }
+    let scalar = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
+    char::from_u32(scalar).map(|character| (character, at + 12)).ok_or(lone)
+}
+
+/// The four hexadecimal digits of the escape at `at`.
+fn hex(input: &[u8], at: usize) -> Result<u32, CanonicalError> {
+    let mut value = 0;
+    for i in at + 2..at + 6 {
+        let byte = *input.get(i).ok_or(CanonicalError::invalid(Violation::UnexpectedEnd, i))?;
+        let digit = char::from(byte)
+            .to_digit(16)
+            .ok_or(CanonicalError::invalid(Violation::InvalidEscape, at))?;
+        value = value << 4 | digit;
+    }
+    Ok(value)
+}
+
+/// The canonical spelling of a character in a string (RFC 8785 section 3.2.2.2).
+fn escape(character: char, buffer: &mut [u8; 6]) -> &[u8] {
+    match character {
+        '"' => br#"\""#,
+        '\\' => br"\\",
+        '\u{8}' => br"\b",
+        '\u{c}' => br"\f",
+        '\n' => br"\n",
+        '\r' => br"\r",
+        '\t' => br"\t",
+        '\0'..' ' => escape_control(character as u8, buffer),
+        _ => character.encode_utf8(buffer).as_bytes(),
+    }
+}
+
+fn escape_control(byte: u8, buffer: &mut [u8; 6]) -> &[u8] {
+    *buffer =
+        [b'\\', b'u', b'0', b'0', b'0' + (byte >> 4), b"0123456789abcdef"[usize::from(byte & 15)]];
+    buffer
+}
+
+/// The decoded bytes of a canonical string, given what follows its opening quotation mark, each
+/// with the length of its spelling.
+pub(super) fn decode(canonical: &[u8]) -> impl Iterator<Item = (u8, usize)> + '_ {
+    let mut rest = canonical;
+    std::iter::from_fn(move || {
+        let (byte, length) = match *rest {
+            [b'"', ..] | [] => return None,
+            [b'\\', b'u', _, _, high, low, ..] => ((high - b'0') << 4 | digit(low), 6),
+            [b'\\', letter, ..] => (unescape_short(letter), 2),
+            [byte, ..] => (byte, 1),
+        };
+        rest = &rest[length..];
+        Some((byte, length))
+    })
+}
+
+/// The inverse of [`escape_control`] for one digit, which is of lower case.
+fn digit(byte: u8) -> u8 {
+    if byte <= b'9' { byte - b'0' } else { byte - b'a' + 10 }
+}
+
+fn unescape_short(letter: u8) -> u8 {
+    match letter {
+        b'b' => 8,
+        b'f' => 12,
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The canonical text of a whole string with its quotation marks, and where it ends.
+    fn canonical(input: &[u8]) -> Result<String, CanonicalError> {
+        let mut ignore = || ();
+        let mut text = Text::new(input);
+        let scanned = scan(input, 1, &mut text, &mut Pace::new(&mut ignore))?;
+        let whole = text.finish(scanned.end + 1)?;
+        Ok(String::from_utf8(whole.into_owned()).unwrap())
+    }
+
+    fn fault(input: &[u8]) -> (Violation, usize) {
+        match canonical(input) {
+            Err(CanonicalError::Invalid { violation, at }) => (violation, at),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_ascii_character_has_one_spelling() {
+        for code in 0..128u8 {
+            let long = format!("\"\\u{code:04X}\"");
+            let expected = serde_json::to_string(&char::from(code)).unwrap();
+            assert_eq!(canonical(long.as_bytes()).unwrap(), expected, "{long}");
+            assert_eq!(canonical(expected.as_bytes()).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn escapes() {
+        for (from, to) in [
+            (r#""\/\b\f\n\r\t\"\\""#, r#""/\b\f\n\r\t\"\\""#),
+            (r#""\uD83D\ude00x\u00e9""#, "\"😀xé\""),
+            (r#""\u2028\uFFFF""#, "\"\u{2028}\u{ffff}\""),
+        ] {
+            assert_eq!(canonical(from.as_bytes()).unwrap(), to);
+        }
+    }
+
+    #[test]
+    fn faults_say_where() {
+        use Violation::*;
+        for (input, expected) in [
+            (&br#""abc"#[..], (UnexpectedEnd, 4)),
+            (b"\"a\nb\"", (ControlCharacter, 2)),
+            (br#""ab\x41""#, (InvalidEscape, 3)),
+            (br#""\u00g0""#, (InvalidEscape, 1)),
+            (br#""\u00"#, (UnexpectedEnd, 5)),
+            (br#""\"#, (UnexpectedEnd, 2)),
+            (br#""x\ud800""#, (LoneSurrogate, 2)),
+            (br#""\ud800\u0041""#, (LoneSurrogate, 1)),
+            (br#""\udc00\ud800""#, (LoneSurrogate, 1)),
+            (br#""\ud800\n""#, (LoneSurrogate, 1)),
+            (b"\"ok\xff\"", (InvalidUtf8, 3)),
+            (b"\"\xc3\"", (InvalidUtf8, 1)),
+            (b"\"\xed\xa0\x80\"", (InvalidUtf8, 1)),
+            (b"\"\\n\xe2\x82\"", (InvalidUtf8, 3)),
+        ] {
+            assert_eq!(fault(input), expected, "{}", String::from_utf8_lossy(input));
+        }
+    }
+
+    #[test]
+    fn the_end_is_found_at_every_distance() {
+        for length in 0..70 {
+            for last in [b'"', b'\\', 0x1f, 0] {
+                for filler in [b'a', 0x20, 0x21, 0x23, 0x7f, 0x5b, 0x5d, 0xc3] {
+                    let mut input = vec![filler; length];
+                    input.extend([last; 40]);
+                    let mut ignore = || ();
+                    let found = special(&input, 0, &mut Pace::new(&mut ignore));
+                    assert_eq!(
+                        found,
+                        (length, filler < 0x80 || length == 0),
+                        "{filler:x} {last:x}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_character_across_two_steps_is_whole() {
+        for shift in 0..4 {
+            let mut input = vec![b'"'];
+            input.extend(vec![b'x'; shift]);
+            input.extend("😀".repeat(Pace::STEP / 3).into_bytes());
+            input.push(b'"');
+            assert_eq!(canonical(&input).unwrap().as_bytes(), input);
+            let cut = input.len() - 3;
+            input[cut] = b'x';
+            assert_eq!(fault(&input).0, Violation::InvalidUtf8);
+        }
+    }
+
+    #[test]
+    fn decoding_inverts_escaping() {
+        for code in (0..0x800).chain([0xffff, 0x10000, 0x10ffff]) {
+            let Some(character) = char::from_u32(code) else { continue };
+            let mut buffer = [0; 6];
+            let spelled = [escape(character, &mut buffer), b"\""].concat();
+            let (bytes, lengths): (Vec<u8>, Vec<usize>) = decode(&spelled).unzip();
+            assert_eq!(bytes, character.to_string().into_bytes());
+            assert_eq!(lengths.iter().sum::<usize>(), spelled.len() - 1);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The body without white space and with every token in canonical form, members still in the
+//! order in which they came.
+//!
+//! Most of that text is the body itself. So nothing is copied until the first difference, and
+//! from then on whole stretches at a time.
+
+use std::borrow::Cow;
+
+use super::error::OutOfMemory;
+
+/// Text under construction. A position is an offset in the text, whether or not that part of it
+/// has been copied already; it stays valid to the end.
+pub(super) struct Text<'i> {
+    input: &'i [u8],
+    copied: Vec<u8>,
+    /// Where the stretch of the input starts that follows `copied`.
+    from: usize,
+}
+
+impl<'i> Text<'i> {
+    pub(super) fn new(input: &'i [u8]) -> Self {
+        Self { input, copied: Vec::new(), from: 0 }
+    }
+
+    /// The position of input byte `at`, which must not have been replaced.
+    #[inline]
+    pub(super) fn position(&self, at: usize) -> u32 {
+        // Fits: the text is at most a quarter longer than the body, see `Parser::number`.
+        (self.copied.len() + at - self.from) as u32
+    }
+
+    /// Puts `with` in the place of the input bytes from `start` to `end`.
+    pub(super) fn replace(
+        &mut self,
+        start: usize,
+        end: usize,
+        with: &[u8],
+    ) -> Result<(), OutOfMemory> {
+        self.copy_to(start, with.len())?;
+        self.copied.extend_from_slice(with);
+        self.from = end;
+        Ok(())
+    }
+
+    /// Copies the input up to `end`, so that what was replaced before it and what follows form
+    /// one slice in [`Text::tail`].
+    pub(super) fn settle(&mut self, end: usize) -> Result<(), OutOfMemory> {
+        self.copy_to(end, 0)?;
+        self.from = end;
+        Ok(())
+    }
+
+    fn copy_to(&mut self, end: usize, extra: usize) -> Result<(), OutOfMemory> {
+        let stretch = &self.input[self.from..end];
+        if self.copied.capacity() - self.copied.len() < stretch.len() + extra {
+            self.grow(stretch.len() + extra)?;
+        }
+        self.copied.extend_from_slice(stretch);
+        Ok(())
+    }
+
+    /// The rest of the input is what the text will need, most of the time.
+    #[cold]
+    fn grow(&mut self, least: usize) -> Result<(), OutOfMemory> {
+        let rest = self.input.len() - self.from;
+        if rest >= least && self.copied.is_empty() {
+            return Ok(self.copied.try_reserve_exact(rest)?);
+        }
+        Ok(self.copied.try_reserve(least)?)
+    }
+
+    /// The text from `position` on, at least to the end of the token that starts there.
+    #[inline]
+    pub(super) fn tail(&self, position: u32) -> &[u8] {
+        let position = position as usize;
+        match position.checked_sub(self.copied.len()) {
+            None => &self.copied[position..],
+            Some(ahead) => &self.input[self.from + ahead..],
+        }
+    }
+
+    /// The whole text, which ends with input byte `end`.
+    pub(super) fn finish(mut self, end: usize) -> Result<Cow<'i, [u8]>, OutOfMemory> {
+        if self.copied.is_empty() {
+            return Ok(Cow::Borrowed(&self.input[self.from..end]));
+        }
+        self.settle(end)?;
+        Ok(Cow::Owned(self.copied))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_copied_without_a_difference() {
+        let mut text = Text::new(b"  [1] ");
+        text.replace(0, 2, b"").unwrap();
+        assert_eq!(text.position(3), 1);
+        assert_eq!(text.tail(1), b"1] ");
+        assert!(matches!(text.finish(5).unwrap(), Cow::Borrowed(b"[1]")));
+    }
+
+    #[test]
+    fn replacements_keep_positions() {
+        let mut text = Text::new(b"[1.0, 2]");
+        text.replace(2, 4, b"").unwrap();
+        text.replace(5, 6, b"").unwrap();
+        assert_eq!(text.position(6), 3);
+        assert_eq!(text.tail(3), b"2]");
+        assert_eq!(text.tail(1), b"1,");
+        assert_eq!(*text.finish(8).unwrap(), *b"[1,2]");
+    }
+
+    #[test]
+    fn a_longer_token_makes_room() {
+        let mut text = Text::new(b"1e9");
+        text.replace(0, 3, b"1000000000").unwrap();
+        assert_eq!(*text.finish(3).unwrap(), *b"1000000000");
+    }
+}

@@ -1,0 +1,98 @@
+//! The required values: `data/fingerprint.jsonl`, 185 requests with their fingerprints, most with
+//! the canonical body too.
+
+use idempotency_core::fingerprint::{Request, canonicalize, fingerprint};
+use serde_json::Value;
+
+const VECTORS: &str = include_str!("data/fingerprint.jsonl");
+
+fn vectors() -> impl Iterator<Item = Value> {
+    VECTORS.lines().map(|line| serde_json::from_str(line).unwrap())
+}
+
+fn text<'v>(vector: &'v Value, field: &str) -> &'v str {
+    vector[field].as_str().unwrap_or_else(|| panic!("{field} of {vector}"))
+}
+
+fn bytes(vector: &Value, field: &str) -> Option<Vec<u8>> {
+    vector[field].as_str().map(from_base64)
+}
+
+/// RFC 4648 section 4.
+fn from_base64(encoded: &str) -> Vec<u8> {
+    let mut decoded = Vec::new();
+    let (mut buffer, mut bits) = (0u32, 0);
+    for byte in encoded.bytes().filter(|&byte| byte != b'=') {
+        let digit = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => panic!("{encoded}"),
+        };
+        buffer = buffer << 6 | u32::from(digit);
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            decoded.push((buffer >> bits) as u8);
+        }
+    }
+    decoded
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn every_vector_has_its_fingerprint() {
+    let mut wrong = Vec::new();
+    for vector in vectors() {
+        let body = bytes(&vector, "body");
+        let request = Request {
+            method: text(&vector, "method"),
+            path: text(&vector, "path"),
+            body: body.as_deref(),
+            ..Request::default()
+        };
+        if hex(&fingerprint(&request, || ()).unwrap()) != text(&vector, "sha256") {
+            wrong.push(format!("{}: {}", text(&vector, "name"), text(&vector, "reason")));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert_eq!(vectors().count(), 185);
+}
+
+#[test]
+fn every_vector_has_its_canonical_form_or_none() {
+    for vector in vectors() {
+        let form = canonicalize(&bytes(&vector, "body").unwrap_or_default(), || ());
+        let name = text(&vector, "name");
+        match (text(&vector, "kind"), form) {
+            ("jcs", Ok(form)) => {
+                if let Some(expected) = bytes(&vector, "canonical") {
+                    assert_eq!(
+                        String::from_utf8_lossy(&form),
+                        String::from_utf8_lossy(&expected),
+                        "{name}"
+                    );
+                }
+                assert!(reads_the_same(&form), "{name}");
+            }
+            ("raw" | "empty", Err(_)) => {}
+            (kind, form) => panic!("{name}: {kind}, {form:?}"),
+        }
+    }
+}
+
+/// Whether the canonical form is its own canonical form. It is, except where an integer literal
+/// was exact and its shortest spelling is not (2^64 is written 18446744073709552000).
+fn reads_the_same(form: &[u8]) -> bool {
+    use idempotency_core::fingerprint::{CanonicalError, Violation};
+    match canonicalize(form, || ()) {
+        Ok(again) => again == form,
+        Err(CanonicalError::Invalid { violation, .. }) => violation == Violation::InexactInteger,
+        Err(CanonicalError::OutOfMemory) => false,
+    }
+}
