@@ -7,7 +7,7 @@
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{LazyLock, Mutex};
 
 /// SIGQUIT is PostgreSQL's immediate shutdown and PgBouncer's too; who is still there after five
@@ -29,15 +29,15 @@ done
 rm -rf "$@"
 "#;
 
-static TO_REAPER: LazyLock<Mutex<ChildStdin>> = LazyLock::new(|| {
+static REAPER_PROCESS: LazyLock<Mutex<Child>> = LazyLock::new(|| {
     let mut reaper = Command::new("sh");
     reaper.args(["-c", REAPER]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    let child = reaper.process_group(0).spawn().expect("sh must start");
-    Mutex::new(child.stdin.expect("stdin is piped"))
+    Mutex::new(reaper.process_group(0).spawn().expect("sh must start"))
 });
 
 fn tell_reaper(what: &str, arg: &str) {
-    let mut pipe = TO_REAPER.lock().unwrap_or_else(|broken| broken.into_inner());
+    let mut reaper = REAPER_PROCESS.lock().unwrap_or_else(|broken| broken.into_inner());
+    let pipe = reaper.stdin.as_mut().expect("stdin is piped");
     writeln!(pipe, "{what} {arg}").expect("the reaper lives as long as this process");
 }
 

@@ -107,6 +107,20 @@ impl Session {
         }
     }
 
+    /// The error, with this SQLSTATE, of a statement that must fail; the open transaction goes on
+    /// as before.
+    #[track_caller]
+    pub fn refused_inside_savepoint(
+        &mut self,
+        statement: impl Into<Statement>,
+        code: &str,
+    ) -> Refusal {
+        self.run("SAVEPOINT must_fail");
+        let refusal = self.refused(statement).expect(code);
+        self.run("ROLLBACK TO must_fail; RELEASE must_fail");
+        refusal
+    }
+
     /// The first column of the only row.
     #[track_caller]
     pub fn value<T: FromSqlOwned>(&mut self, statement: impl Into<Statement>) -> T {

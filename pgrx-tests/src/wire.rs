@@ -29,15 +29,20 @@ impl Wire {
         wire
     }
 
-    /// Sends Parse, Bind and Execute for each statement, and one Sync behind the last.
+    /// Runs the statements as one pipeline.
     pub fn pipeline(&mut self, statements: &[&str]) -> Pipelined {
+        self.start(statements);
+        self.until_ready()
+    }
+
+    /// Sends Parse, Bind and Execute for each statement, and one Sync behind the last; reads nothing.
+    pub fn start(&mut self, statements: &[&str]) {
         for sql in statements {
             self.send(b'P', format!("\0{sql}\0\0\0").as_bytes());
             self.send(b'B', b"\0\0\0\0\0\0\0\0");
             self.send(b'E', b"\0\0\0\0\0");
         }
         self.send(b'S', b"");
-        self.until_ready()
     }
 
     fn send(&mut self, kind: u8, payload: &[u8]) {
