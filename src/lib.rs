@@ -1,1 +1,40 @@
+//! pg_idempotency: idempotency keys kept by PostgreSQL.
+//!
+//! The map of the code. A request comes in at the SQL surface (`sql/`), is turned into plain values
+//! at the boundary (`api/`, `convert/`), is decided in the core crate (`idempotency-core`, which
+//! knows no PostgreSQL), and goes back the same way. `store/` alone knows the tables, `session/`
+//! alone what the transaction holds, `error/` alone raises.
+//!
+//! Invariants:
+//! - A record of a key is inserted only by a transaction that holds the key's lock, and it holds
+//!   the lock until its commit is visible. So who waited for the lock and then looks, sees the record.
+//! - A finished record never changes; it is replaced only after it expired, under the key's lock.
+//! - A transaction with a transaction id commits only if every claim that it ever held is completed.
+//! - Nothing is kept between transactions.
+//! - No allocation in Rust has a size that a caller controls without a bound: a failed one would
+//!   abort the process, and with it every session of the cluster.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod api;
+mod convert;
+mod error;
+mod guc;
+mod session;
+mod store;
+
+use pgrx::prelude::*;
+
 ::pgrx::pg_module_magic!();
+
+extension_sql_file!("../sql/schema.sql", name = "schema", bootstrap);
+extension_sql_file!("../sql/types.sql", name = "types", requires = ["schema"]);
+extension_sql_file!("../sql/functions/claim.sql", name = "claim", requires = ["types"]);
+extension_sql_file!("../sql/functions/complete.sql", name = "complete", requires = ["claim"]);
+extension_sql_file!("../sql/functions/replay.sql", name = "replay", requires = ["complete"]);
+extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["replay"]);
+
+/// Called by PostgreSQL when it loads the library.
+#[pg_guard]
+pub extern "C-unwind" fn _PG_init() {
+    guc::init();
+}

@@ -1,0 +1,27 @@
+-- What a backend needs, and nothing more.
+
+CREATE FUNCTION idempotency_grant(role name) RETURNS void
+    LANGUAGE plpgsql STRICT VOLATILE PARALLEL UNSAFE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    called_by_backends CONSTANT name[] := ARRAY[
+        'idempotency_claim', 'idempotency_claim_many', 'idempotency_complete',
+        'idempotency_release', 'idempotency_replay'];
+    extension CONSTANT pg_extension := e FROM pg_extension AS e WHERE e.extname = 'pg_idempotency';
+    function regprocedure;
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA %s TO %I', extension.extnamespace::regnamespace, role);
+    FOR function IN
+        SELECT p.oid
+        FROM pg_proc AS p
+        JOIN pg_depend AS d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+        WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = extension.oid
+          AND d.deptype = 'e' AND p.proname = ANY (called_by_backends)
+    LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', function, role);
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION idempotency_grant(name) IS 'Lets a role claim, complete, release and replay';
+REVOKE ALL ON FUNCTION idempotency_grant(name) FROM PUBLIC;

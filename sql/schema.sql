@@ -1,0 +1,46 @@
+-- The tables. Backends have no rights on them: the functions reach them by themselves.
+
+CREATE SCHEMA idempotency;
+COMMENT ON SCHEMA idempotency IS 'Records and settings of the extension pg_idempotency';
+
+-- No CHECK constraints: the functions are the only writers, and the executor would parse each
+-- constraint anew for every insert. NOT NULL costs nothing.
+CREATE TABLE idempotency.records (
+    scope         text COLLATE "C" NOT NULL,
+    key_space     text COLLATE "C" NOT NULL,
+    key           text COLLATE "C" NOT NULL,
+    operation     text COLLATE "C" NOT NULL,
+    fingerprint   bytea,
+    status        integer,
+    headers       jsonb,
+    body          bytea,
+    resource_type text COLLATE "C",
+    resource_id   text COLLATE "C",
+    withheld      text COLLATE "C",
+    token         uuid NOT NULL,
+    attempt       integer NOT NULL,
+    created_at    timestamptz NOT NULL,
+    completed_at  timestamptz,
+    expires_at    timestamptz,
+    CONSTRAINT records_pkey PRIMARY KEY (scope, key_space, key)
+);
+COMMENT ON TABLE idempotency.records IS 'One row per executed request: who asked for what under which key, and the answer that every later caller gets';
+COMMENT ON CONSTRAINT records_pkey ON idempotency.records IS 'The last line of defence; the key''s lock comes before it';
+COMMENT ON COLUMN idempotency.records.scope IS 'Principal or tenant';
+COMMENT ON COLUMN idempotency.records.key_space IS 'The operation, or the name that several operations share';
+COMMENT ON COLUMN idempotency.records.key IS 'The key, without the quotation marks and white space of its header';
+COMMENT ON COLUMN idempotency.records.operation IS 'The operation that was executed';
+COMMENT ON COLUMN idempotency.records.fingerprint IS 'Fingerprint of the request, 32 bytes, where one was given';
+COMMENT ON COLUMN idempotency.records.status IS 'HTTP status of the answer';
+COMMENT ON COLUMN idempotency.records.headers IS 'Headers of the answer: name to string, or to array of strings where there are several';
+COMMENT ON COLUMN idempotency.records.body IS 'Body of the answer, byte for byte';
+COMMENT ON COLUMN idempotency.records.resource_type IS 'Type of the created resource, where a pointer to it was recorded';
+COMMENT ON COLUMN idempotency.records.resource_id IS 'Id of the created resource, where a pointer to it was recorded';
+COMMENT ON COLUMN idempotency.records.withheld IS 'Why the answer was not kept, where it was not';
+COMMENT ON COLUMN idempotency.records.token IS 'Token of the claim';
+COMMENT ON COLUMN idempotency.records.attempt IS '1 for the first execution';
+COMMENT ON COLUMN idempotency.records.created_at IS 'When the key was won';
+COMMENT ON COLUMN idempotency.records.completed_at IS 'When the answer was recorded';
+COMMENT ON COLUMN idempotency.records.expires_at IS 'From when on the record counts as absent; NULL for never';
+
+SELECT pg_catalog.pg_extension_config_dump('idempotency.records', '');

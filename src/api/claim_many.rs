@@ -1,0 +1,130 @@
+//! `idempotency_claim_many`: several keys of one operation, claimed in the right order.
+
+use idempotency_core::identity::Identity;
+use idempotency_core::problem::Refusal;
+use pgrx::pg_sys;
+use pgrx::prelude::*;
+
+use super::answer;
+use super::call::{Addressed, Call, check_fingerprint};
+use super::claim::{Wait, claim_identity};
+use crate::convert::args::{Array, Text};
+use crate::convert::datum;
+use crate::convert::outcome::{Outcome, Rows};
+use crate::error::Error;
+use crate::session::xact;
+
+/// The most keys in one call. Each held key takes an entry of the shared lock table.
+const MAX_KEYS: usize = 1000;
+
+/// `sql/functions/claim.sql`.
+#[pg_extern(sql = false)]
+fn idempotency_claim_many<'a>(
+    scope: Option<Text<'a>>,
+    operation: Option<Text<'a>>,
+    keys: Option<Array>,
+    fingerprints: Option<Array>,
+    wait_ms: Option<i32>,
+) -> Rows {
+    let claimed = Call::new(scope.as_ref(), operation.as_ref()).and_then(|call| {
+        let wait = Wait::new(wait_ms.or(call.policy.wait_ms))?;
+        let keys = read_keys(keys.as_ref())?;
+        let fingerprints = read_fingerprints(fingerprints.as_ref(), keys.len())?;
+        claim_many(&call, &keys, &fingerprints, wait)
+    });
+    Rows(claimed.unwrap_or_else(|error| error.raise()))
+}
+
+fn claim_many(
+    call: &Call<'_>,
+    headers: &[Option<&str>],
+    fingerprints: &[Option<&[u8]>],
+    wait: Wait,
+) -> Result<Vec<Outcome>, Error> {
+    let mut outcomes = vec![Outcome::new("bypassed"); headers.len()];
+    let mut wanted = Vec::with_capacity(headers.len());
+    for (i, header) in headers.iter().enumerate() {
+        match call.address(*header) {
+            Addressed::Bypassed => xact::with_ledger_mut(|ledger| ledger.bypass()),
+            Addressed::Invalid(fault) => {
+                outcomes[i] = answer::refusal("invalid", Refusal::Invalid(fault), &call.policy)
+            }
+            Addressed::To(identity) => wanted.push((identity, i)),
+        }
+    }
+    wanted.sort();
+    refuse_duplicates(&wanted)?;
+    for (identity, i) in wanted {
+        outcomes[i] = claim_identity(call, identity, fingerprints[i], wait)?;
+    }
+    Ok(outcomes)
+}
+
+fn refuse_duplicates(sorted: &[(Identity, usize)]) -> Result<(), Error> {
+    let Some(pair) = sorted.windows(2).find(|pair| pair[0].0 == pair[1].0) else {
+        return Ok(());
+    };
+    Err(Error::argument(
+        "keys must not name the same key twice",
+        format!(
+            "Elements {} and {} both name \"{}\".",
+            pair[0].1 + 1,
+            pair[1].1 + 1,
+            pair[0].0.key
+        ),
+        "Pass each key once.",
+    ))
+}
+
+fn read_keys(keys: Option<&Array>) -> Result<Vec<Option<&str>>, Error> {
+    let keys = keys.ok_or_else(|| Error::null("keys"))?;
+    let elements = one_dimension("keys", keys, pg_sys::TEXTOID)?;
+    if elements.len() > MAX_KEYS {
+        return Err(Error::argument(
+            "too many keys",
+            format!("There are {}; {MAX_KEYS} are allowed.", elements.len()),
+            "Claim them in several transactions.",
+        ));
+    }
+    // SAFETY: elements of a text[].
+    Ok(elements
+        .into_iter()
+        .map(|key| key.map(|key| datum::to_utf8(unsafe { datum::bytes(key) })))
+        .collect())
+}
+
+fn read_fingerprints(
+    fingerprints: Option<&Array>,
+    keys: usize,
+) -> Result<Vec<Option<&[u8]>>, Error> {
+    let Some(fingerprints) = fingerprints else { return Ok(vec![None; keys]) };
+    let elements = one_dimension("fingerprints", fingerprints, pg_sys::BYTEAOID)?;
+    if elements.len() != keys {
+        return Err(Error::argument(
+            "fingerprints must have as many elements as keys",
+            format!("There are {} fingerprints for {keys} keys.", elements.len()),
+            "Pass one fingerprint per key, in the same order; elements may be null.",
+        ));
+    }
+    // SAFETY: elements of a bytea[].
+    let fingerprints: Vec<Option<&[u8]>> = elements
+        .into_iter()
+        .map(|element| element.map(|element| unsafe { datum::bytes(element) }))
+        .collect();
+    fingerprints.iter().try_for_each(|fingerprint| check_fingerprint(*fingerprint))?;
+    Ok(fingerprints)
+}
+
+fn one_dimension(
+    argument: &'static str,
+    array: &Array,
+    element_type: pg_sys::Oid,
+) -> Result<Vec<Option<pg_sys::Datum>>, Error> {
+    array.elements(element_type).ok_or_else(|| {
+        Error::argument(
+            format!("{argument} must be a one-dimensional array"),
+            "It has several dimensions.".into(),
+            "Pass a plain list.",
+        )
+    })
+}

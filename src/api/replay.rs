@@ -1,0 +1,62 @@
+//! `idempotency_replay`: the recorded answer, without locks or writes.
+
+use idempotency_core::problem::Refusal;
+use pgrx::prelude::*;
+
+use super::answer;
+use super::call::{Addressed, Call, check_fingerprint};
+use crate::convert::args::{Bytes, Text};
+use crate::convert::outcome::Outcome;
+use crate::error::Error;
+use crate::store::records;
+use idempotency_core::decide::{Compare, Request, decide};
+use idempotency_core::identity::Identity;
+
+/// `sql/functions/replay.sql`.
+#[pg_extern(sql = false)]
+fn idempotency_replay<'a>(
+    scope: Option<Text<'a>>,
+    operation: Option<Text<'a>>,
+    key: Option<Text<'a>>,
+    fingerprint: Option<Bytes>,
+) -> Outcome {
+    let replayed = Call::new(scope.as_ref(), operation.as_ref()).and_then(|call| {
+        replay(&call, key.as_ref().map(Text::as_str), fingerprint.as_ref().map(Bytes::as_slice))
+    });
+    replayed.unwrap_or_else(|error| error.raise())
+}
+
+fn replay(
+    call: &Call<'_>,
+    header: Option<&str>,
+    fingerprint: Option<&[u8]>,
+) -> Result<Outcome, Error> {
+    match call.address(header) {
+        Addressed::Bypassed => Ok(Outcome::new("bypassed")),
+        Addressed::Invalid(fault) => {
+            Ok(answer::refusal("invalid", Refusal::Invalid(fault), &call.policy))
+        }
+        Addressed::To(identity) => {
+            check_fingerprint(fingerprint)?;
+            look(call, &identity, fingerprint)
+        }
+    }
+}
+
+/// The decision table of claim, except that a fingerprint that was not given is not compared: a
+/// reader may not have the request at hand.
+fn look(
+    call: &Call<'_>,
+    identity: &Identity,
+    fingerprint: Option<&[u8]>,
+) -> Result<Outcome, Error> {
+    let mut request: Request<'_> = call.request(fingerprint);
+    if fingerprint.is_none() {
+        request.fingerprint = Compare::Skip;
+    }
+    let row = records::find(identity)?;
+    let record = row.as_ref().map(records::Row::record);
+    let decision = decide(record.as_ref(), &request, super::now());
+    Ok(answer::recorded(decision, row.as_ref(), &call.policy)
+        .unwrap_or_else(|| Outcome::new("unknown")))
+}

@@ -1,0 +1,154 @@
+//! Arguments of the SQL functions.
+//!
+//! pgrx's own `&str` assumes a database in UTF-8. Databases in other encodings are rare and legal,
+//! so [`Text`] converts. Arguments that are only handed on ([`Bytes`], [`Jsonb`]) stay datums: a
+//! large body is not copied through Rust's allocator, which would abort the process where
+//! PostgreSQL's raises an error.
+
+use pgrx::callconv::{Arg, ArgAbi};
+use pgrx::pg_sys;
+use pgrx::pgrx_sql_entity_graph::metadata::{
+    ArgumentError, Returns, ReturnsError, SqlMapping, SqlTranslatable,
+};
+
+use super::datum;
+
+/// A `text` argument.
+pub struct Text<'a> {
+    varlena: *mut pg_sys::varlena,
+    utf8: &'a str,
+}
+
+/// A `bytea` argument, detoasted.
+pub struct Bytes(*mut pg_sys::varlena);
+
+/// A `jsonb` argument.
+pub struct Jsonb(pg_sys::Datum);
+
+/// A `uuid` argument.
+pub struct Uuid(pub uuid::Uuid);
+
+/// A `text[]` or `bytea[]` argument.
+pub struct Array(pg_sys::Datum);
+
+impl<'a> Text<'a> {
+    /// The text in UTF-8.
+    pub fn as_str(&self) -> &'a str {
+        self.utf8
+    }
+
+    /// The same in UTF-8 as a `bytea` datum.
+    pub fn to_bytea(&self) -> pg_sys::Datum {
+        // SAFETY: a detoasted varlena that lives as long as the call's arguments.
+        let argument = unsafe { datum::varlena_bytes(self.varlena) };
+        if std::ptr::eq(argument, self.utf8.as_bytes()) {
+            // text and bytea have one layout, so the argument serves as it is.
+            return self.varlena.into();
+        }
+        datum::bytea(self.utf8.as_bytes())
+    }
+}
+
+impl Bytes {
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: a detoasted varlena that lives as long as the call's arguments.
+        unsafe { datum::varlena_bytes(self.0) }
+    }
+
+    /// The argument itself.
+    pub fn datum(&self) -> pg_sys::Datum {
+        self.0.into()
+    }
+}
+
+impl Jsonb {
+    /// The argument itself.
+    pub fn datum(&self) -> pg_sys::Datum {
+        self.0
+    }
+}
+
+impl Array {
+    /// The elements of an array of a varlena type; `None` where it has several dimensions.
+    pub fn elements(&self, element_type: pg_sys::Oid) -> Option<Vec<Option<pg_sys::Datum>>> {
+        // SAFETY: the SQL signature says that this is an array, and its element type is passed on.
+        unsafe { datum::array_elements(self.0, element_type) }
+    }
+}
+
+// SAFETY: each reads the argument as what the hand-written SQL signature declares it to be; the
+// catalog test compares the two.
+unsafe impl<'fcx> ArgAbi<'fcx> for Text<'fcx> {
+    unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
+        // SAFETY: see above.
+        unsafe {
+            let varlena = detoasted(arg);
+            Self { varlena, utf8: datum::to_utf8(datum::varlena_bytes(varlena)) }
+        }
+    }
+}
+
+// SAFETY: as for Text.
+unsafe impl<'fcx> ArgAbi<'fcx> for Bytes {
+    unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
+        // SAFETY: see above.
+        Self(unsafe { detoasted(arg) })
+    }
+}
+
+// SAFETY: as for Text.
+unsafe impl<'fcx> ArgAbi<'fcx> for Jsonb {
+    unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
+        Self(raw(arg))
+    }
+}
+
+// SAFETY: as for Text.
+unsafe impl<'fcx> ArgAbi<'fcx> for Array {
+    unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
+        Self(raw(arg))
+    }
+}
+
+// SAFETY: as for Text.
+unsafe impl<'fcx> ArgAbi<'fcx> for Uuid {
+    unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
+        // SAFETY: a uuid is 16 bytes by reference (uuid.h).
+        Self(unsafe { datum::to_uuid(raw(arg)) })
+    }
+}
+
+fn raw(arg: Arg<'_, '_>) -> pg_sys::Datum {
+    // SAFETY: hands the datum on as it is; pgrx asks for no argument that is null.
+    unsafe { arg.unbox_arg_using_from_datum::<pg_sys::Datum>() }.unwrap_or(pg_sys::Datum::null())
+}
+
+unsafe fn detoasted(arg: Arg<'_, '_>) -> *mut pg_sys::varlena {
+    // SAFETY: the caller's type is a varlena.
+    unsafe { pg_sys::pg_detoast_datum_packed(raw(arg).cast_mut_ptr()) }
+}
+
+macro_rules! translates_to {
+    ($($type:ty => $sql:literal),* $(,)?) => { $(
+        // SAFETY: only read when SQL is generated, and ours is written by hand.
+        unsafe impl SqlTranslatable for $type {
+            fn argument_sql() -> Result<SqlMapping, ArgumentError> {
+                Ok(SqlMapping::literal($sql))
+            }
+            fn return_sql() -> Result<Returns, ReturnsError> {
+                Ok(Returns::One(SqlMapping::literal($sql)))
+            }
+        }
+    )* };
+}
+
+translates_to! {
+    Text<'_> => "text",
+    Bytes => "bytea",
+    Jsonb => "jsonb",
+    Uuid => "uuid",
+    Array => "text[]",
+    super::outcome::Outcome => "idempotency_outcome",
+    super::outcome::Rows => "record",
+}

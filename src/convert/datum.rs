@@ -1,0 +1,168 @@
+//! Single datums.
+
+use std::borrow::Cow;
+use std::ffi::{CStr, c_int};
+
+use pgrx::fcinfo::direct_function_call_as_datum;
+use pgrx::pg_sys;
+use serde_json::Value;
+
+/// `text` from UTF-8.
+pub fn text(utf8: &str) -> pg_sys::Datum {
+    let bytes = from_utf8(utf8);
+    // SAFETY: copies the bytes.
+    unsafe { pg_sys::cstring_to_text_with_len(bytes.as_ptr().cast(), bytes.len() as c_int) }.into()
+}
+
+/// `bytea`.
+pub fn bytea(bytes: &[u8]) -> pg_sys::Datum {
+    // SAFETY: copies the bytes; text and bytea have one layout.
+    unsafe { pg_sys::cstring_to_text_with_len(bytes.as_ptr().cast(), bytes.len() as c_int) }.into()
+}
+
+/// `uuid`.
+pub fn uuid(id: uuid::Uuid) -> pg_sys::Datum {
+    // SAFETY: pg_uuid_t is 16 bytes (uuid.h).
+    unsafe {
+        let copy = pg_sys::palloc(16).cast::<u8>();
+        copy.copy_from_nonoverlapping(id.as_bytes().as_ptr(), 16);
+        pg_sys::Datum::from(copy)
+    }
+}
+
+/// From a `uuid`.
+///
+/// # Safety
+/// The datum is a `uuid`.
+pub unsafe fn to_uuid(datum: pg_sys::Datum) -> uuid::Uuid {
+    // SAFETY: the caller's promise.
+    unsafe { uuid::Uuid::from_bytes(*datum.cast_mut_ptr::<[u8; 16]>()) }
+}
+
+/// `jsonb`.
+pub fn jsonb(json: &Value) -> pg_sys::Datum {
+    let mut text = from_utf8(&json.to_string()).into_owned();
+    text.push(0);
+    // SAFETY: jsonb_in takes a zero-terminated string; serialised JSON has no other zero byte.
+    unsafe { direct_function_call_as_datum(pg_sys::jsonb_in, &[Some(text.as_ptr().into())]) }
+        .unwrap_or(pg_sys::Datum::null())
+}
+
+/// From a `jsonb`, by way of its text.
+///
+/// # Safety
+/// The datum is a `jsonb`.
+pub unsafe fn to_json(datum: pg_sys::Datum) -> Value {
+    // SAFETY: the caller's promise.
+    let text = unsafe { jsonb_text(datum) };
+    serde_json::from_str(to_utf8(text.to_bytes())).unwrap_or(Value::Null)
+}
+
+/// The text of a `jsonb` as `bytea` in UTF-8.
+///
+/// # Safety
+/// The datum is a `jsonb`.
+pub unsafe fn jsonb_to_bytea(datum: pg_sys::Datum) -> pg_sys::Datum {
+    // SAFETY: the caller's promise.
+    let text = unsafe { jsonb_text(datum) };
+    bytea(to_utf8(text.to_bytes()).as_bytes())
+}
+
+/// One `jsonb` object with the members of both, the second one's where they share a name.
+///
+/// # Safety
+/// Both datums are `jsonb`.
+pub unsafe fn jsonb_concat(one: pg_sys::Datum, other: pg_sys::Datum) -> pg_sys::Datum {
+    // SAFETY: the caller's promise.
+    unsafe { direct_function_call_as_datum(pg_sys::jsonb_concat, &[Some(one), Some(other)]) }
+        .unwrap_or(one)
+}
+
+/// The bytes of a detoasted varlena.
+///
+/// # Safety
+/// The pointer is to a varlena that is not compressed or external, and lives for `'a`.
+pub unsafe fn varlena_bytes<'a>(varlena: *const pg_sys::varlena) -> &'a [u8] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let length = pgrx::varsize_any_exhdr(varlena);
+        std::slice::from_raw_parts(pgrx::vardata_any(varlena).cast(), length)
+    }
+}
+
+/// The bytes of a varlena datum, detoasted where needed.
+///
+/// # Safety
+/// The datum is a varlena that lives for `'a`.
+pub unsafe fn bytes<'a>(datum: pg_sys::Datum) -> &'a [u8] {
+    // SAFETY: the caller's promise.
+    unsafe { varlena_bytes(pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr())) }
+}
+
+/// The elements of an array of a varlena type; `None` where it has several dimensions.
+///
+/// # Safety
+/// The datum is an array of `element_type`, which is a varlena.
+pub unsafe fn array_elements(
+    array: pg_sys::Datum,
+    element_type: pg_sys::Oid,
+) -> Option<Vec<Option<pg_sys::Datum>>> {
+    let (mut values, mut nulls, mut length) = (std::ptr::null_mut(), std::ptr::null_mut(), 0);
+    // SAFETY: the caller's promise; a varlena has typlen -1 and alignment `i`.
+    unsafe {
+        let array = pg_sys::pg_detoast_datum(array.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
+        if (*array).ndim > 1 {
+            return None;
+        }
+        pg_sys::deconstruct_array(
+            array,
+            element_type,
+            -1,
+            false,
+            b'i' as i8,
+            &mut values,
+            &mut nulls,
+            &mut length,
+        );
+        let element = |i: usize| (!*nulls.add(i)).then(|| *values.add(i));
+        Some((0..length as usize).map(element).collect())
+    }
+}
+
+/// From the database's encoding. What has to be converted is in PostgreSQL's memory, not in
+/// Rust's, and lives as long as the call.
+pub fn to_utf8<'a>(server: &'a [u8]) -> &'a str {
+    // SAFETY: the conversion returns either the same pointer or a new zero-terminated string, in
+    // UTF-8 both; it raises where the bytes cannot be converted (mbutils.c).
+    unsafe {
+        let pointer = server.as_ptr().cast();
+        let encoding = pg_sys::pg_enc::PG_UTF8 as c_int;
+        let converted = pg_sys::pg_server_to_any(pointer, server.len() as c_int, encoding);
+        if std::ptr::eq(converted, pointer) {
+            return str::from_utf8_unchecked(server);
+        }
+        str::from_utf8_unchecked(CStr::from_ptr(converted).to_bytes())
+    }
+}
+
+/// Into the database's encoding; raises where a character has no equivalent there.
+fn from_utf8(utf8: &str) -> Cow<'_, [u8]> {
+    // SAFETY: as for to_utf8, in the other direction.
+    unsafe {
+        let pointer = utf8.as_ptr().cast();
+        let encoding = pg_sys::pg_enc::PG_UTF8 as c_int;
+        let converted = pg_sys::pg_any_to_server(pointer, utf8.len() as c_int, encoding);
+        if std::ptr::eq(converted, pointer) {
+            return Cow::Borrowed(utf8.as_bytes());
+        }
+        Cow::Owned(CStr::from_ptr(converted).to_bytes().to_vec())
+    }
+}
+
+unsafe fn jsonb_text<'a>(datum: pg_sys::Datum) -> &'a CStr {
+    // SAFETY: the caller's promise; jsonb_out returns a zero-terminated string.
+    unsafe {
+        let text = direct_function_call_as_datum(pg_sys::jsonb_out, &[Some(datum)]);
+        text.map_or(c"null", |text| CStr::from_ptr(text.cast_mut_ptr()))
+    }
+}

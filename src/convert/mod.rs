@@ -1,0 +1,5 @@
+//! Between datums and Rust values; no other place does this.
+
+pub mod args;
+pub mod datum;
+pub mod outcome;

@@ -1,0 +1,190 @@
+//! The only place that raises. Everything else returns an [`Error`] with the facts.
+
+mod sqlstate;
+
+use std::borrow::Cow;
+
+use idempotency_core::held::{NotHeld, Unsettled};
+use idempotency_core::identity::Identity;
+use idempotency_core::{headers, order};
+use pgrx::prelude::*;
+
+/// What goes wrong, as it will be reported: message in lower case without a full stop, DETAIL and
+/// HINT in sentences.
+#[derive(Debug)]
+pub struct Error {
+    sqlstate: &'static str,
+    message: Cow<'static, str>,
+    detail: String,
+    hint: &'static str,
+}
+
+const CLAIM_FIRST: &str = "Claim before anything else in the transaction. Usual causes are: no BEGIN, a write by middleware, \
+     nextval by an ORM, a row lock by authentication.";
+
+impl Error {
+    fn new(
+        sqlstate: &'static str,
+        message: impl Into<Cow<'static, str>>,
+        detail: String,
+        hint: &'static str,
+    ) -> Self {
+        Self { sqlstate, message: message.into(), detail, hint }
+    }
+
+    /// Raises this error.
+    pub fn raise(self) -> ! {
+        sqlstate::raise(self.sqlstate, &self.message, &self.detail, self.hint)
+    }
+
+    /// Reports this error as a WARNING and goes on.
+    pub fn warn(self) {
+        ereport!(WARNING, PgSqlErrorCode::ERRCODE_WARNING, self.message, self.detail);
+    }
+
+    /// 22023: an argument has a value that it cannot have.
+    pub fn argument(
+        message: impl Into<Cow<'static, str>>,
+        detail: String,
+        hint: &'static str,
+    ) -> Self {
+        Self::new("22023", message, detail, hint)
+    }
+
+    /// 22004: an argument is NULL that must not be.
+    pub fn null(argument: &str) -> Self {
+        Self::new(
+            "22004",
+            format!("{argument} must not be null"),
+            String::new(),
+            "Pass a value for it.",
+        )
+    }
+
+    /// 22023: the headers of an answer cannot be sent.
+    pub fn headers(fault: &headers::Fault) -> Self {
+        Self::argument(
+            "invalid headers",
+            fault.to_string(),
+            "Pass an object such as {\"Location\": \"/orders/1\", \"Link\": [\"<a>\", \"<b>\"]}.",
+        )
+    }
+
+    /// 0A000: an argument of a later version.
+    pub fn not_supported(argument: &'static str) -> Self {
+        Self::new(
+            "0A000",
+            format!("{argument} is not supported by this version"),
+            "Claims that outlive their transaction (leases) are not there yet.".into(),
+            "Leave the argument out: the claim then lasts until the transaction ends.",
+        )
+    }
+
+    /// 55000: the extension's objects are not what this library expects.
+    pub fn not_installed(detail: String) -> Self {
+        Self::new(
+            "55000",
+            "the tables of pg_idempotency are not as this library expects them",
+            detail,
+            "Run CREATE EXTENSION pg_idempotency, or ALTER EXTENSION pg_idempotency UPDATE.",
+        )
+    }
+
+    /// IK001: the claim comes too late.
+    pub fn out_of_order(fault: &order::Fault, identity: &Identity) -> Self {
+        match fault {
+            order::Fault::AfterWrite => Self::new(
+                "IK001",
+                "claim out of order: this transaction has already written or locked rows",
+                format!(
+                    "The transaction has a transaction id, so {} comes too late.",
+                    named(identity)
+                ),
+                CLAIM_FIRST,
+            ),
+            order::Fault::Descending { held } => Self::new(
+                "IK001",
+                "claim out of order: this transaction holds a greater key",
+                format!("It holds {}, so {} comes too late.", named(held), named(identity)),
+                "Claim several keys in ascending order, or all at once with idempotency_claim_many.",
+            ),
+        }
+    }
+
+    /// IK002: there is no claim to complete or release.
+    pub fn not_held(why: NotHeld) -> Self {
+        let (detail, hint) = match why {
+            NotHeld::Nothing => (
+                "This transaction holds no claim.",
+                "Claim and complete in one transaction, between one BEGIN and one COMMIT.",
+            ),
+            NotHeld::UnknownToken => (
+                "No claim of this transaction has this token.",
+                "Pass the token that idempotency_claim returned in this transaction.",
+            ),
+            NotHeld::AlreadyCompleted => {
+                ("The claim is already completed.", "Complete each claim once.")
+            }
+            NotHeld::AlreadyReleased => (
+                "The claim was released, or completed with a status that is not kept.",
+                "Roll the transaction back.",
+            ),
+            NotHeld::RolledBack => (
+                "The claim was made after a savepoint that has been rolled back.",
+                "Roll the transaction back, and claim outside of the savepoint.",
+            ),
+            NotHeld::Ambiguous(_) => return Self::ambiguous(why),
+        };
+        Self::new("IK002", "claim not held", detail.into(), hint)
+    }
+
+    fn ambiguous(why: NotHeld) -> Self {
+        let NotHeld::Ambiguous(claims) = why else { return Self::not_held(why) };
+        Self::argument(
+            "token must be given where the transaction holds several claims",
+            format!("This transaction holds {claims} claims."),
+            "Pass the token that idempotency_claim returned.",
+        )
+    }
+
+    /// IK003: the transaction may not commit its writes. `action` is `commit` or `prepare`.
+    pub fn unsettled(action: &'static str, identity: &Identity, why: Unsettled) -> Self {
+        let what = match why {
+            Unsettled::Forgotten => "was claimed and not completed",
+            Unsettled::Released => "was released, or completed with a status that is not kept",
+            Unsettled::RolledBack => "was claimed after a savepoint that has been rolled back",
+        };
+        Self::new(
+            "IK003",
+            format!("cannot {action} with an unsettled claim"),
+            format!("The transaction has written, and {} {what}.", named(identity)),
+            "Roll the transaction back, and complete the claim before COMMIT in the next attempt. A write by \
+             middleware, nextval by an ORM or a row lock by authentication counts as writing.",
+        )
+    }
+
+    /// IK004: the transaction has this key already.
+    pub fn already_held(identity: &Identity) -> Self {
+        Self::new(
+            "IK004",
+            "key already held by this transaction",
+            format!("This transaction has already claimed {}.", named(identity)),
+            "Claim each key once in a transaction.",
+        )
+    }
+
+    /// IK004: the same call again while the same row is evaluated.
+    pub fn repeated(identity: &Identity) -> Self {
+        Self::new(
+            "IK004",
+            "key already held by this transaction",
+            format!("The same command called for {} more than once.", named(identity)),
+            "Write SELECT * FROM idempotency_claim(...): (idempotency_claim(...)).* calls it once for each column.",
+        )
+    }
+}
+
+fn named(identity: &Identity) -> String {
+    let Identity { scope, key_space, key } = identity;
+    format!("key \"{key}\" of scope \"{scope}\" in key space \"{key_space}\"")
+}

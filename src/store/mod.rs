@@ -1,0 +1,5 @@
+//! Every access to the extension's own tables; nothing else knows a table's name.
+
+pub mod operations;
+pub mod records;
+mod relation;
