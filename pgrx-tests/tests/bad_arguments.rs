@@ -126,7 +126,7 @@ fn two_bodies_at_once() {
     let db = Database::fresh();
     let with = |body: bool, body_json: bool, body_bytes: bool| {
         let call = complete(200).with("body", body.then_some("x"));
-        let call = call.with("body_json", body_json.then(|| Value::Null));
+        let call = call.with("body_json", body_json.then_some(Value::Null));
         call.with("body_bytes", body_bytes.then(Vec::<u8>::new))
     };
     assert_refused_completion(&db, "body, body_json", with(true, true, false), "22023");
