@@ -146,11 +146,13 @@ impl<'s> Database<'s> {
         self.may_crash.set(true);
     }
 
-    /// Connects the watcher again after a crash or a restart.
+    /// Connects the watcher again after a crash: first its old connection must have died of it, or
+    /// it would meet the server that is about to go down.
     pub fn reconnect(&self) {
-        let again = || self.server.try_connect(Role::Superuser, &self.name).ok();
-        wait::until("the server lets us in again", again);
-        self.watcher.replace(Session::open(self.server, &self.name, Role::Superuser, "watcher"));
+        wait::until("the crash", || self.watcher.borrow_mut().attempt("SELECT 1").err());
+        let config = || self.server.config(Role::Superuser, &self.name);
+        let again = || Session::try_connect(config(), "watcher").ok();
+        self.watcher.replace(wait::until("the server lets us in again", again));
     }
 
     fn last_log_lines(&self) -> String {

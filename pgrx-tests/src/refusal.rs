@@ -29,6 +29,16 @@ impl Refusal {
         self
     }
 
+    /// The end of a backend that was told to go: its last word, where it got through.
+    ///
+    /// # Panics
+    /// When it is another error.
+    #[track_caller]
+    pub fn expect_termination(self) {
+        assert!(matches!(self.code(), None | Some("57P01")), "the connection's end, in {self:?}");
+        assert!(self.code().is_some() || self.0.is_closed(), "the connection's end, in {self:?}");
+    }
+
     /// An error that the extension raises: SQLSTATE as given, and message, DETAIL and HINT present
     /// and written the way PostgreSQL writes them.
     #[track_caller]

@@ -49,16 +49,23 @@ impl Session {
     }
 
     /// Connects with a configuration of the caller's (a pooler's, for example).
-    pub fn connect(mut config: Config, name: &str) -> Session {
+    pub fn connect(config: Config, name: &str) -> Session {
+        Session::try_connect(config, name).unwrap_or_else(|error| panic!("{name}: {error:?}"))
+    }
+
+    /// # Errors
+    /// What keeps the server from letting us in.
+    pub fn try_connect(mut config: Config, name: &str) -> Result<Session, Refusal> {
         let notices = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&notices);
         config
             .application_name(name)
             .notice_callback(move |notice| sink.lock().unwrap().push(notice));
-        let mut client = config.connect(NoTls).unwrap_or_else(|error| panic!("{name}: {error:?}"));
-        let pid = execute(&mut client, &"SELECT pg_backend_pid()".into()).expect("a pid")[0].get(0);
+        let mut client = config.connect(NoTls)?;
+        let pid = execute(&mut client, &"SELECT pg_backend_pid()".into())?[0].get(0);
         let cancel = client.cancel_token();
-        Session { name: name.to_owned(), pid, client: Some(client), running: None, cancel, notices }
+        let name = name.to_owned();
+        Ok(Session { name, pid, client: Some(client), running: None, cancel, notices })
     }
 
     pub fn name(&self) -> &str {
@@ -139,7 +146,9 @@ impl Session {
     }
 
     pub fn attempt_script(&mut self, sql: &str) -> Result<(), Refusal> {
-        Ok(self.client().batch_execute(sql)?)
+        let client = self.client();
+        let done = client.batch_execute(sql);
+        settled(client, done)
     }
 
     #[track_caller]
@@ -214,11 +223,21 @@ impl Session {
     }
 }
 
+/// Waits until the server is ready again: it sends an error first and cleans up then, so only after
+/// this the locks of a failed transaction are gone.
+fn settled<T>(client: &mut Client, result: Result<T, postgres::Error>) -> Result<T, Refusal> {
+    if result.is_err() {
+        let _answered_or_disconnected = client.batch_execute("");
+    }
+    Ok(result?)
+}
+
 fn execute(client: &mut Client, statement: &Statement) -> Rows {
     let params: Vec<(&(dyn ToSql + Sync), Type)> = statement
         .params
         .iter()
         .map(|(value, sql_type)| (value.as_ref() as _, sql_type.clone()))
         .collect();
-    Ok(client.query_typed(&statement.sql, &params)?)
+    let rows = client.query_typed(&statement.sql, &params);
+    settled(client, rows)
 }

@@ -25,15 +25,16 @@ impl Standby {
         Session::open(&self.server, database, Role::Backend, name)
     }
 
-    /// Waits until everything that `primary` has written so far can be read here.
+    /// Waits until everything that `primary` has written so far, committed or not, is replayed here.
     pub fn catch_up_with(&self, primary: &Server) {
-        let written =
-            text(&mut primary.connect(Role::Superuser, "postgres"), "pg_current_wal_insert_lsn()");
+        let mut there = primary.connect(Role::Superuser, "postgres");
+        // Its commit flushes what was written before it.
+        text(&mut there, "pg_logical_emit_message(true, '', '')");
+        let written = text(&mut there, "pg_current_wal_flush_lsn()");
         let mut here = self.server.connect(Role::Superuser, "postgres");
         let replayed = format!("coalesce(pg_last_wal_replay_lsn() >= '{written}', false)");
-        wait::until("the standby catches up", || {
-            (text(&mut here, &replayed) == "true").then_some(())
-        });
+        let caught_up = || (text(&mut here, &replayed) == "true").then_some(());
+        wait::until("the standby catches up", caught_up);
     }
 }
 

@@ -39,7 +39,7 @@ fn a_commit_of_writes_is_refused(db: &Database<'_>, isolation: Isolation) {
         session.begin(isolation);
         leave_unsettled(&mut session);
         session.run("INSERT INTO orders (key) VALUES ('k')");
-        session.run_refused("COMMIT").expect_ours("IK003").hints("ROLLBACK");
+        session.run_refused("COMMIT").expect_ours("IK003").hints("Roll the transaction back");
         assert_eq!(db.state_of(&session), "idle", "the transaction is over");
         assert_eq!((db.orders("k"), db.records(), db.keys_held()), (0, 0, 0));
     }

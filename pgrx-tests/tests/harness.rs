@@ -69,7 +69,7 @@ fn a_terminated_session_says_so() {
     let mut session = superuser(&db, "session");
     session.start("SELECT pg_sleep(60)");
     db.terminate(&session);
-    session.finish_refused().expect("57P01");
+    session.finish_refused().expect_termination();
 }
 
 #[test]

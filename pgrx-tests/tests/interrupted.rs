@@ -154,7 +154,7 @@ fn by_termination() {
         waiter.start(claim("k").with("wait_ms", -1));
         db.wait_until_blocked(&waiter, &holder);
         db.terminate(&waiter);
-        waiter.finish_refused().expect("57P01");
+        waiter.finish_refused().expect_termination();
         assert_eq!(db.key_locks_of(&waiter), 0);
         assert_eq!(db.keys_held(), 1, "only the holder's");
     }

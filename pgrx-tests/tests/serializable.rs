@@ -50,8 +50,9 @@ fn fill(db: &Database<'_>) {
              PERFORM idempotency_claim('alice', 'POST /orders', to_char(n, 'FM00000'));
              PERFORM idempotency_complete(204);
              COMMIT;
-         END LOOP; END $$; ANALYZE idempotency.records"
+         END LOOP; END $$"
     ));
+    db.run("ANALYZE idempotency.records");
     assert_eq!(db.records(), MANY_RECORDS);
 }
 
