@@ -5,7 +5,8 @@ use crate::server::Server;
 use crate::session::{Role, Session};
 use crate::wait;
 use postgres::types::FromSqlOwned;
-use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard};
 
 /// The key lock in pg_locks: an advisory lock of a class that only this extension uses.
 const KEY_LOCKS: &str = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
@@ -17,9 +18,9 @@ const LOG_LINES: usize = 80;
 pub struct Database<'s> {
     server: &'s Server,
     name: String,
-    watcher: RefCell<Session>,
+    watcher: Mutex<Session>,
     log_start: usize,
-    may_crash: Cell<bool>,
+    may_crash: AtomicBool,
 }
 
 impl Database<'static> {
@@ -31,9 +32,14 @@ impl Database<'static> {
 
 impl<'s> Database<'s> {
     pub fn open(server: &'s Server, name: String) -> Database<'s> {
-        let watcher = RefCell::new(Session::open(server, &name, Role::Superuser, "watcher"));
+        let watcher = Mutex::new(Session::open(server, &name, Role::Superuser, "watcher"));
         let log_start = server.log_length();
-        Database { server, name, watcher, log_start, may_crash: Cell::new(false) }
+        Database { server, name, watcher, log_start, may_crash: AtomicBool::new(false) }
+    }
+
+    /// A failed look poisons the lock; the test has failed then, and may still look.
+    fn watcher(&self) -> MutexGuard<'_, Session> {
+        self.watcher.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 
     pub fn name(&self) -> &str {
@@ -58,13 +64,13 @@ impl<'s> Database<'s> {
     /// A value read by the watcher, a superuser outside every transaction of the test.
     #[track_caller]
     pub fn value<T: FromSqlOwned>(&self, sql: &str) -> T {
-        self.watcher.borrow_mut().value(sql)
+        self.watcher().value(sql)
     }
 
     /// Has the superuser run a script.
     #[track_caller]
     pub fn run(&self, sql: &str) {
-        self.watcher.borrow_mut().run(sql);
+        self.watcher().run(sql);
     }
 
     /// How many orders there are for `key`: the effects of its requests.
@@ -99,10 +105,12 @@ impl<'s> Database<'s> {
 
     // ---- barriers ---------------------------------------------------------------------------
 
-    /// Waits until `condition`, an SQL expression, holds.
+    /// Waits until `condition`, an SQL expression, is true; NULL is not.
     #[track_caller]
     pub fn wait_until(&self, condition: &str) {
-        wait::until(condition, || self.value::<bool>(&format!("SELECT {condition}")).then_some(()));
+        wait::until(condition, || {
+            self.value::<bool>(&format!("SELECT coalesce({condition}, false)")).then_some(())
+        });
     }
 
     /// Waits until the server says that `waiter` waits for `holder`.
@@ -143,16 +151,16 @@ impl<'s> Database<'s> {
 
     /// Says that this test kills server processes itself.
     pub fn expect_crash(&self) {
-        self.may_crash.set(true);
+        self.may_crash.store(true, Relaxed);
     }
 
     /// Connects the watcher again after a crash: first its old connection must have died of it, or
     /// it would meet the server that is about to go down.
     pub fn reconnect(&self) {
-        wait::until("the crash", || self.watcher.borrow_mut().attempt("SELECT 1").err());
+        wait::until("the crash", || self.watcher().attempt("SELECT 1").err());
         let config = || self.server.config(Role::Superuser, &self.name);
         let again = || Session::try_connect(config(), "watcher").ok();
-        self.watcher.replace(wait::until("the server lets us in again", again));
+        *self.watcher() = wait::until("the server lets us in again", again);
     }
 
     fn last_log_lines(&self) -> String {
@@ -167,7 +175,7 @@ impl Drop for Database<'_> {
         let crashes = self.server.crashes_since(self.log_start);
         if std::thread::panicking() {
             println!("---- log of the server, {} ----\n{}", self.name, self.last_log_lines());
-        } else if !self.may_crash.get() {
+        } else if !self.may_crash.load(Relaxed) {
             assert!(
                 crashes.is_empty(),
                 "the server crashed: {crashes:?}\n{}",

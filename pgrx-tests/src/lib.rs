@@ -21,6 +21,7 @@ pub mod server;
 pub mod session;
 pub mod shop;
 pub mod standby;
+pub mod storm;
 pub mod wait;
 pub mod wire;
 

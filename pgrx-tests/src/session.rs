@@ -209,6 +209,11 @@ impl Session {
         self.cancel.cancel_query(NoTls).expect("the cancel request is taken");
     }
 
+    /// Closes the connection without a word, whatever transaction is open.
+    pub fn hang_up(&mut self) {
+        self.client = None;
+    }
+
     // ---- state ------------------------------------------------------------------------------
 
     /// Takes the notices and warnings received so far.

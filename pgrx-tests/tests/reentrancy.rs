@@ -77,8 +77,9 @@ fn a_call_for_each_of_many_rows_is_refused() {
     let twice = format!("SELECT outcome FROM {CALL} UNION ALL SELECT outcome FROM {CALL}");
     session.refused(&*twice).expect_ours("IK004");
     assert_eq!(db.keys_held(), 0);
+    // With a record each call is a replay: none of the hundred claims.
     shop::create_order(&mut session, Isolation::ReadCommitted, "k").expect("it succeeds");
-    session.refused(&*many).expect_ours("IK004");
+    assert_eq!(session.value::<i64>(&*many), 0);
 }
 
 /// A volatile function in WHERE is called for each row that the other conditions leave.

@@ -1,0 +1,247 @@
+//! Both sides of the extension held together: the SQL that declares it and the library behind it.
+
+use pg_idempotency_tests::prelude::*;
+use pg_idempotency_tests::{paths, process};
+use std::collections::BTreeSet;
+use std::process::Command;
+
+/// Every function: name, arguments with their defaults, result, volatility (v), parallel safety
+/// (u), strictness. The contract's signatures; a new function goes here too.
+const FUNCTIONS: &[(&str, &str, &str, &str)] = &[
+    (
+        "idempotency_claim",
+        "scope text, operation text, key text, fingerprint bytea DEFAULT NULL::bytea, \
+         wait_ms integer DEFAULT NULL::integer, lease_ms integer DEFAULT NULL::integer, \
+         token uuid DEFAULT NULL::uuid, data jsonb DEFAULT NULL::jsonb",
+        "idempotency_outcome",
+        "v u false",
+    ),
+    (
+        "idempotency_claim_many",
+        "scope text, operation text, keys text[], fingerprints bytea[] DEFAULT NULL::bytea[], \
+         wait_ms integer DEFAULT NULL::integer, OUT ordinal integer, OUT outcome text, OUT status integer, \
+         OUT headers jsonb, OUT body bytea, OUT resource_type text, OUT resource_id text, OUT token uuid, \
+         OUT attempt integer, OUT recovery_point text, OUT recovery_data jsonb, OUT fingerprint bytea, \
+         OUT created_at timestamp with time zone, OUT completed_at timestamp with time zone, \
+         OUT expires_at timestamp with time zone, OUT retry_after integer",
+        "SETOF record",
+        "v u false",
+    ),
+    (
+        "idempotency_complete",
+        "status integer, body text DEFAULT NULL::text, body_json jsonb DEFAULT NULL::jsonb, \
+         body_bytes bytea DEFAULT NULL::bytea, content_type text DEFAULT NULL::text, \
+         headers jsonb DEFAULT NULL::jsonb, resource_type text DEFAULT NULL::text, \
+         resource_id text DEFAULT NULL::text, withhold text DEFAULT NULL::text, token uuid DEFAULT NULL::uuid",
+        "idempotency_outcome",
+        "v u false",
+    ),
+    ("idempotency_grant", "role name", "void", "v u true"),
+    ("idempotency_release", "token uuid DEFAULT NULL::uuid", "void", "v u false"),
+    (
+        "idempotency_replay",
+        "scope text, operation text, key text, fingerprint bytea DEFAULT NULL::bytea",
+        "idempotency_outcome",
+        "v u false",
+    ),
+];
+
+/// The functions that read and write nothing: the only ones that everybody may execute.
+const PURE: &[&str] =
+    &["idempotency_fingerprint", "idempotency_canonicalize", "idempotency_parse_key"];
+
+const MEMBERS: &str =
+    "FROM pg_depend d WHERE d.deptype = 'e' AND d.refclassid = 'pg_extension'::regclass
+    AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pg_idempotency')";
+
+fn texts(db: &Database<'_>, sql: &str) -> Vec<String> {
+    let mut session = db.session_as(Role::Superuser, "catalog");
+    session.rows(sql).iter().map(|row| row.get(0)).collect()
+}
+
+#[test]
+fn every_function_is_declared_as_the_contract_says() {
+    let db = Database::fresh();
+    let declared = texts(
+        &db,
+        &format!(
+            "SELECT concat_ws(E'\\n', proname, pg_get_function_arguments(oid), pg_get_function_result(oid),
+                              concat_ws(' ', provolatile, proparallel, proisstrict::text))
+             FROM pg_proc WHERE prokind = 'f' AND oid IN (SELECT objid {MEMBERS} AND classid = 'pg_proc'::regclass)
+             ORDER BY proname"
+        ),
+    );
+    let expected = FUNCTIONS.iter().map(|(name, arguments, result, properties)| {
+        format!("{name}\n{arguments}\n{result}\n{properties}")
+    });
+    assert_eq!(declared, expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn the_outcome_has_the_columns_of_the_contract() {
+    let db = Database::fresh();
+    let columns = texts(
+        &db,
+        "SELECT attname || ' ' || format_type(atttypid, atttypmod) FROM pg_attribute
+         WHERE attrelid = 'idempotency_outcome'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+    );
+    let expected = [
+        "outcome text",
+        "status integer",
+        "headers jsonb",
+        "body bytea",
+        "resource_type text",
+        "resource_id text",
+        "token uuid",
+        "attempt integer",
+        "recovery_point text",
+        "recovery_data jsonb",
+        "fingerprint bytea",
+        "created_at timestamp with time zone",
+        "completed_at timestamp with time zone",
+        "expires_at timestamp with time zone",
+        "retry_after integer",
+    ];
+    assert_eq!(columns, expected);
+}
+
+#[test]
+fn every_object_has_a_comment() {
+    let db = Database::fresh();
+    let silent = texts(
+        &db,
+        &format!(
+            "SELECT pg_describe_object(classid, objid, 0) {MEMBERS}
+                 AND obj_description(objid, classid::regclass::name) IS NULL
+             UNION ALL
+             SELECT format('column %s of %s', attname, attrelid::regclass) FROM pg_attribute
+             WHERE attnum > 0 AND NOT attisdropped AND col_description(attrelid, attnum) IS NULL
+               AND attrelid IN (SELECT objid {MEMBERS} AND classid = 'pg_class'::regclass
+                                UNION SELECT typrelid FROM pg_type WHERE typrelid <> 0 AND oid IN
+                                    (SELECT objid {MEMBERS} AND classid = 'pg_type'::regclass))"
+        ),
+    );
+    assert_eq!(silent, Vec::<String>::new(), "objects and columns without a comment");
+    let members: i64 = db.value(&format!("SELECT count(*) {MEMBERS}"));
+    assert!(members > 8, "the extension has members: {members}");
+}
+
+#[test]
+fn everybody_may_execute_pure_functions_only() {
+    let db = Database::fresh();
+    let open = texts(
+        &db,
+        &format!(
+            "SELECT proname::text FROM pg_proc WHERE oid IN (SELECT objid {MEMBERS} AND classid = 'pg_proc'::regclass)
+             AND has_function_privilege('outsider', oid, 'EXECUTE') ORDER BY 1"
+        ),
+    );
+    let not_pure: Vec<_> = open.iter().filter(|name| !PURE.contains(&name.as_str())).collect();
+    assert_eq!(not_pure, Vec::<&String>::new());
+    let untrusted: bool = db.value("SELECT NOT trusted AND superuser FROM pg_available_extension_versions WHERE name = 'pg_idempotency' AND installed");
+    assert!(untrusted, "a superuser installs it, and owns the tables");
+}
+
+/// What runs with the owner's rights must say where it finds things.
+#[test]
+fn functions_in_other_languages_than_c_have_a_search_path_of_their_own() {
+    let db = Database::fresh();
+    let open = texts(
+        &db,
+        &format!(
+            "SELECT proname::text FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+             WHERE p.oid IN (SELECT objid {MEMBERS} AND classid = 'pg_proc'::regclass)
+               AND l.lanname <> 'c' AND NOT coalesce(p.proconfig::text LIKE '%search_path=%', false)"
+        ),
+    );
+    assert_eq!(open, Vec::<String>::new());
+    let definers =
+        format!("SELECT count(*) FROM pg_proc WHERE prosecdef AND oid IN (SELECT objid {MEMBERS})");
+    assert_eq!(db.value::<i64>(&definers), 0, "no function changes who the caller is");
+}
+
+/// A wrapper without a declaration is dead; a declaration without a wrapper fails when called.
+#[test]
+fn every_exported_wrapper_has_exactly_one_function() {
+    let db = Database::fresh();
+    let mut declared = texts(
+        &db,
+        &format!(
+            "SELECT prosrc FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang AND l.lanname = 'c'
+             WHERE p.oid IN (SELECT objid {MEMBERS} AND classid = 'pg_proc'::regclass)"
+        ),
+    );
+    declared.sort();
+    let exported = exported_symbols();
+    let wrappers: Vec<&String> =
+        exported.iter().filter(|name| name.ends_with("_wrapper")).collect();
+    let (infos, functions): (Vec<&String>, _) =
+        wrappers.into_iter().partition(|name| name.starts_with("pg_finfo_"));
+    assert_eq!(functions, declared.iter().collect::<Vec<_>>());
+    let declared_infos: Vec<String> =
+        declared.iter().map(|name| format!("pg_finfo_{name}")).collect();
+    assert_eq!(infos, declared_infos.iter().collect::<Vec<_>>());
+}
+
+fn exported_symbols() -> BTreeSet<String> {
+    let library = paths::pg_bin().join("../lib/pg_idempotency.so");
+    let table = process::output_of(Command::new("nm").args(["-D", "--defined-only"]).arg(library));
+    table.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned).collect()
+}
+
+#[test]
+fn records_are_logged_and_dumped() {
+    let db = Database::fresh();
+    let persistence: String = db.value(
+        "SELECT relpersistence::text FROM pg_class WHERE oid = 'idempotency.records'::regclass",
+    );
+    assert_eq!(persistence, "p", "never UNLOGGED");
+    let dumped: bool = db.value(
+        "SELECT extconfig @> ARRAY['idempotency.records'::regclass::oid] FROM pg_extension
+         WHERE extname = 'pg_idempotency'",
+    );
+    assert!(dumped, "a dump contains the records");
+}
+
+/// reg* columns keep pg_upgrade from working.
+#[test]
+fn no_table_has_a_column_that_pg_upgrade_refuses() {
+    let db = Database::fresh();
+    let reg = "SELECT count(*) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+               WHERE c.relnamespace = 'idempotency'::regnamespace AND a.atttypid::regtype::text LIKE 'reg%'";
+    assert_eq!(db.value::<i64>(reg), 0);
+}
+
+/// Keys are compared byte for byte, whatever the database's collation.
+#[test]
+fn every_text_column_of_the_tables_is_collated_c() {
+    let db = Database::fresh();
+    let others = texts(
+        &db,
+        "SELECT format('%s.%s', a.attrelid::regclass, a.attname) FROM pg_attribute a
+         JOIN pg_class c ON c.oid = a.attrelid AND c.relkind = 'r'
+         WHERE c.relnamespace = 'idempotency'::regnamespace AND a.attnum > 0 AND a.attcollation NOT IN (0, '\"C\"'::regcollation)",
+    );
+    assert_eq!(others, Vec::<String>::new());
+}
+
+/// The core decides; it knows nothing of PostgreSQL.
+#[test]
+fn the_core_does_not_depend_on_pgrx() {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(paths::repository());
+    cargo.args([
+        "tree",
+        "--offline",
+        "--package",
+        "idempotency-core",
+        "--edges",
+        "normal",
+        "--prefix",
+        "none",
+    ]);
+    let tree = process::output_of(&mut cargo);
+    assert!(tree.starts_with("idempotency-core "), "{tree}");
+    assert!(tree.contains("serde_json "), "the tree is a tree: {tree}");
+    assert!(!tree.contains("pgrx") && !tree.contains("postgres"), "{tree}");
+}
