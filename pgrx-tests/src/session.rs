@@ -11,6 +11,7 @@ use postgres::types::{FromSqlOwned, ToSql, Type};
 use postgres::{CancelToken, Client, Config, NoTls, Row};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -38,7 +39,8 @@ pub struct Session {
     name: String,
     pid: i32,
     client: Option<Client>,
-    running: Option<JoinHandle<(Client, Rows)>>,
+    running: Option<JoinHandle<(Client, Rows, Instant)>>,
+    finished_at: Option<Instant>,
     cancel: CancelToken,
     notices: Arc<Mutex<Vec<DbError>>>,
 }
@@ -65,7 +67,15 @@ impl Session {
         let pid = execute(&mut client, &"SELECT pg_backend_pid()".into())?[0].get(0);
         let cancel = client.cancel_token();
         let name = name.to_owned();
-        Ok(Session { name, pid, client: Some(client), running: None, cancel, notices })
+        Ok(Session {
+            name,
+            pid,
+            client: Some(client),
+            running: None,
+            finished_at: None,
+            cancel,
+            notices,
+        })
     }
 
     pub fn name(&self) -> &str {
@@ -172,7 +182,7 @@ impl Session {
         let mut client = self.client.take().unwrap_or_else(|| panic!("{name} is still running"));
         self.running = Some(std::thread::spawn(move || {
             let rows = execute(&mut client, &statement);
-            (client, rows)
+            (client, rows, Instant::now())
         }));
     }
 
@@ -185,8 +195,9 @@ impl Session {
     pub fn finish(&mut self) -> Rows {
         wait::until(&format!("{} finishes", self.name), || self.has_finished().then_some(()));
         let running = self.running.take().expect("a statement was started");
-        let (client, rows) = running.join().expect("the thread does not panic");
+        let (client, rows, at) = running.join().expect("the thread does not panic");
         self.client = Some(client);
+        self.finished_at = Some(at);
         rows
     }
 
@@ -202,6 +213,11 @@ impl Session {
             Err(refusal) => refusal,
             Ok(rows) => panic!("{} was not refused but answered {rows:?}", self.name),
         }
+    }
+
+    /// How long after `since` the statement that was finished last had come to its end.
+    pub fn finished_after(&self, since: Instant) -> Duration {
+        self.finished_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(since))
     }
 
     /// Asks the server to cancel what runs, the way a driver does.
