@@ -44,3 +44,31 @@ COMMENT ON COLUMN idempotency.records.completed_at IS 'When the answer was recor
 COMMENT ON COLUMN idempotency.records.expires_at IS 'From when on the record counts as absent; NULL for never';
 
 SELECT pg_catalog.pg_extension_config_dump('idempotency.records', '');
+
+CREATE TABLE idempotency.operations (
+    operation text COLLATE "C" NOT NULL,
+    settings  jsonb NOT NULL,
+    CONSTRAINT operations_pkey PRIMARY KEY (operation)
+);
+COMMENT ON TABLE idempotency.operations IS 'Settings of operations that differ from the defaults; changed by idempotency_configure';
+COMMENT ON CONSTRAINT operations_pkey ON idempotency.operations IS 'One row per operation';
+COMMENT ON COLUMN idempotency.operations.operation IS 'The operation';
+COMMENT ON COLUMN idempotency.operations.settings IS 'Its settings: an object, a setting that is not there has its default';
+
+-- Names, not OIDs: they survive pg_upgrade and a relation that is dropped and created again.
+CREATE TABLE idempotency.resource_types (
+    resource_type   text COLLATE "C" NOT NULL,
+    relation_schema text COLLATE "C" NOT NULL,
+    relation_name   text COLLATE "C" NOT NULL,
+    id_column       text COLLATE "C" NOT NULL,
+    CONSTRAINT resource_types_pkey PRIMARY KEY (resource_type)
+);
+COMMENT ON TABLE idempotency.resource_types IS 'Where the resources of a type are, so that a replay can tell whether they still exist; changed by idempotency_register_resource';
+COMMENT ON CONSTRAINT resource_types_pkey ON idempotency.resource_types IS 'One row per type';
+COMMENT ON COLUMN idempotency.resource_types.resource_type IS 'The type, as completions name it';
+COMMENT ON COLUMN idempotency.resource_types.relation_schema IS 'Schema of the table or view';
+COMMENT ON COLUMN idempotency.resource_types.relation_name IS 'Name of the table or view';
+COMMENT ON COLUMN idempotency.resource_types.id_column IS 'The column that holds the id';
+
+SELECT pg_catalog.pg_extension_config_dump('idempotency.operations', '');
+SELECT pg_catalog.pg_extension_config_dump('idempotency.resource_types', '');

@@ -19,7 +19,22 @@ pub enum LockOrder {
     Off,
 }
 
+/// What an operation without settings does with keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, pgrx::PostgresGucEnum)]
+pub enum Unlisted {
+    /// It takes keys, by the default settings.
+    #[name = c"optional"]
+    Optional,
+    /// Keys have no effect.
+    #[name = c"ignored"]
+    Ignored,
+    /// A call with a key is an error.
+    #[name = c"forbidden"]
+    Forbidden,
+}
+
 static LOCK_ORDER: GucSetting<LockOrder> = GucSetting::<LockOrder>::new(LockOrder::Error);
+static UNLISTED: GucSetting<Unlisted> = GucSetting::<Unlisted>::new(Unlisted::Optional);
 static WAIT_MS: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 static MAX_BODY: GucSetting<i32> = GucSetting::<i32>::new(1024 * 1024);
 static PROBLEM_TYPE_BASE: GucSetting<Option<CString>> =
@@ -28,6 +43,11 @@ static PROBLEM_TYPE_BASE: GucSetting<Option<CString>> =
 /// What happens to a claim that comes out of order.
 pub fn lock_order() -> LockOrder {
     LOCK_ORDER.get()
+}
+
+/// What an operation without settings does with keys.
+pub fn unlisted() -> Unlisted {
+    UNLISTED.get()
 }
 
 /// How long a claim waits for the holder of its key: milliseconds, -1 without end.
@@ -52,6 +72,14 @@ pub fn init() {
         c"What happens to a claim that comes after a write or in descending key order.",
         c"",
         &LOCK_ORDER,
+        GucContext::Userset,
+        GucFlags::default(),
+    );
+    GucRegistry::define_enum_guc(
+        c"pg_idempotency.unlisted",
+        c"What an operation without settings does with keys.",
+        c"",
+        &UNLISTED,
         GucContext::Userset,
         GucFlags::default(),
     );

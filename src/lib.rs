@@ -16,6 +16,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod api;
+mod clock;
 mod convert;
 mod error;
 mod guc;
@@ -31,7 +32,8 @@ extension_sql_file!("../sql/types.sql", name = "types", requires = ["schema"]);
 extension_sql_file!("../sql/functions/claim.sql", name = "claim", requires = ["types"]);
 extension_sql_file!("../sql/functions/complete.sql", name = "complete", requires = ["claim"]);
 extension_sql_file!("../sql/functions/replay.sql", name = "replay", requires = ["complete"]);
-extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["replay"]);
+extension_sql_file!("../sql/functions/settings.sql", name = "settings", requires = ["replay"]);
+extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["settings"]);
 
 /// Called by PostgreSQL when it loads the library.
 #[pg_guard]

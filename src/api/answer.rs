@@ -1,32 +1,42 @@
 //! From a decision to the outcome that is returned.
 
 use idempotency_core::decide::Decision;
-use idempotency_core::policy::Policy;
+use idempotency_core::policy::{Form, Policy};
 use idempotency_core::problem::{self, Refusal};
 use pgrx::pg_sys;
 use serde_json::json;
 
 use crate::convert::datum;
 use crate::convert::outcome::{Column, Outcome};
+use crate::error::Error;
 use crate::guc;
 use crate::store::records::{self, Row};
+use crate::store::resources::{Existence, existence};
 
 /// Seconds after which a retry makes sense while another transaction holds the key: nobody knows
 /// how long that one will take, and this is the least that the header can say.
 const RETRY_SOON: i32 = 1;
 
-/// The outcome of a recorded request; `None` where the decision is to claim.
-pub fn recorded(decision: Decision<'_>, row: Option<&Row>, policy: &Policy) -> Option<Outcome> {
-    match (decision, row) {
+/// The outcome of a decision; `None` where it is to claim.
+///
+/// # Errors
+/// 55000 where our own tables are not as expected. What a registered view raises is passed on.
+pub fn decided(
+    decision: Decision<'_>,
+    row: Option<&Row>,
+    policy: &Policy,
+) -> Result<Option<Outcome>, Error> {
+    Ok(match (decision, row) {
+        (Decision::Expired, _) => Some(refusal("expired", Refusal::Expired, policy)),
         (Decision::Claim, _) | (_, None) => None,
-        (Decision::Replay, Some(row)) => Some(replayed(row, policy)),
+        (Decision::Replay, Some(row)) => Some(replayed_or_deleted(row, policy)?),
         (Decision::Withheld(reason), Some(row)) => {
             Some(about(refusal("withheld", Refusal::Withheld(reason), policy), row))
         }
         (Decision::Mismatch(difference), Some(_)) => {
             Some(refusal("mismatch", Refusal::Mismatch(difference), policy))
         }
-    }
+    })
 }
 
 /// Somebody else holds the key.
@@ -38,6 +48,31 @@ pub fn in_progress(policy: &Policy) -> Outcome {
 /// A refusal as a complete answer.
 pub fn refusal(word: &str, refusal: Refusal<'_>, policy: &Policy) -> Outcome {
     Outcome::answer(word, &problem::refuse(refusal, policy, &guc::problem_type_base()))
+}
+
+/// A pointer is followed before it is replayed. Where nobody can tell whether its resource exists,
+/// it is replayed with a warning: what was executed is never executed again.
+fn replayed_or_deleted(row: &Row, policy: &Policy) -> Result<Outcome, Error> {
+    let Some((resource_type, id)) = pointer(row).filter(|_| policy.form == Form::Resource) else {
+        return Ok(replayed(row, policy));
+    };
+    match existence(resource_type, id)? {
+        Existence::NotChecked | Existence::Exists => {}
+        Existence::Gone => return Ok(about(deleted(resource_type, id, policy), row)),
+        Existence::Unknown(reason) => Error::cannot_tell(resource_type, reason).warn(),
+    }
+    Ok(replayed(row, policy))
+}
+
+/// The pointer of a record that has no body: one that has is replayed as it is.
+fn pointer(row: &Row) -> Option<(&str, &str)> {
+    let pointer =
+        row.text(records::Column::ResourceType).zip(row.text(records::Column::ResourceId));
+    pointer.filter(|_| row.get(records::Column::Body).is_none())
+}
+
+fn deleted(resource_type: &str, id: &str, policy: &Policy) -> Outcome {
+    Outcome::answer("deleted", &problem::tombstone(resource_type, id, policy))
 }
 
 fn replayed(row: &Row, policy: &Policy) -> Outcome {

@@ -4,12 +4,16 @@ use std::rc::Rc;
 
 use idempotency_core::decide::{Compare, Request};
 use idempotency_core::identity::{Identity, MAX_BYTES};
-use idempotency_core::key;
-use idempotency_core::policy::{FingerprintRule, Mode, Policy};
+use idempotency_core::policy::{Anonymous, FingerprintRule, LateRetry, Mode, Policy, Retention};
+use idempotency_core::{Micros, key};
 
+use crate::clock;
 use crate::convert::args::Text;
 use crate::error::Error;
-use crate::store::operations;
+use crate::store::settings;
+
+/// How far a key's own time may lie ahead of ours: clocks differ. Microseconds.
+const MAX_AHEAD: Micros = 5 * 60 * 1_000_000;
 
 /// The length of a fingerprint, in bytes.
 const FINGERPRINT_BYTES: usize = 32;
@@ -46,28 +50,40 @@ impl<'a> Call<'a> {
         check_length("operation", operation)?;
         let scope = scope.map(Text::as_str);
         check_length("scope", scope.unwrap_or_default())?;
-        Ok(Self { operation, policy: operations::policy(operation), scope })
+        Ok(Self { operation, policy: settings::policy(operation)?, scope })
     }
 
-    /// Whether keys have no effect on this call, whatever the key. Looked at before the key: a
-    /// malformed key of an anonymous caller is no error.
-    fn is_bypassed(&self) -> bool {
-        self.scope.is_none() || self.policy.mode == Mode::Ignored
+    /// The scope; `None` where keys have no effect on this call, whatever the key. Looked at before
+    /// the key: a malformed key of an anonymous caller is no error.
+    fn keyed_scope(&self) -> Result<Option<&'a str>, Error> {
+        match (self.policy.mode, self.scope, self.policy.anonymous) {
+            (Mode::Ignored, _, _) | (_, None, Anonymous::Bypass) => Ok(None),
+            (_, None, Anonymous::Error) => Err(Error::anonymous(self.operation)),
+            (_, scope, _) => Ok(scope),
+        }
     }
 
     /// What a key comes to.
-    pub fn address(&self, header: Option<&str>) -> Addressed {
-        let (Some(scope), false) = (self.scope, self.is_bypassed()) else {
-            return Addressed::Bypassed;
-        };
-        let Some(header) = header else {
-            return match self.policy.mode {
-                Mode::Required => Addressed::Invalid(key::Fault::Missing),
-                Mode::Optional | Mode::Ignored | Mode::Forbidden => Addressed::Bypassed,
-            };
-        };
+    ///
+    /// # Errors
+    /// IK007 where the operation must not be called with a key, 22004 where it does not take
+    /// anonymous calls.
+    pub fn address(&self, header: Option<&str>) -> Result<Addressed, Error> {
+        if self.policy.mode == Mode::Forbidden && header.is_some() {
+            return Err(Error::not_keyed(self.operation));
+        }
+        let Some(scope) = self.keyed_scope()? else { return Ok(Addressed::Bypassed) };
+        Ok(match (header, self.policy.mode) {
+            (Some(header), _) => self.identify(scope, header),
+            (None, Mode::Required) => Addressed::Invalid(key::Fault::Missing),
+            (None, Mode::Optional | Mode::Ignored | Mode::Forbidden) => Addressed::Bypassed,
+        })
+    }
+
+    fn identify(&self, scope: &str, header: &str) -> Addressed {
         match key::parse(header, &self.policy.key) {
             Err(fault) => Addressed::Invalid(fault),
+            Ok(key) if self.is_from_the_future(&key) => Addressed::Invalid(key::Fault::InTheFuture),
             Ok(key) => Addressed::To(Identity {
                 scope: scope.into(),
                 key_space: self.policy.key_space(self.operation).into(),
@@ -77,8 +93,22 @@ impl<'a> Call<'a> {
     }
 
     /// The request as the decision table sees it.
-    pub fn request<'f>(&'f self, fingerprint: Option<&'f [u8]>) -> Request<'f> {
-        Request { operation: self.operation, fingerprint: self.compare(fingerprint) }
+    pub fn request<'f>(
+        &'f self,
+        identity: &Identity,
+        fingerprint: Option<&'f [u8]>,
+    ) -> Request<'f> {
+        let key_expires_at = match self.policy.retention {
+            Retention::For(span) => {
+                self.key_time(&identity.key).map(|time| clock::plus(time, span))
+            }
+            Retention::Forever => None,
+        };
+        Request {
+            operation: self.operation,
+            fingerprint: self.compare(fingerprint),
+            key_expires_at,
+        }
     }
 
     fn compare<'f>(&self, fingerprint: Option<&'f [u8]>) -> Compare<'f> {
@@ -87,22 +117,49 @@ impl<'a> Call<'a> {
             FingerprintRule::Optional | FingerprintRule::Required => Compare::With(fingerprint),
         }
     }
-}
 
-/// # Errors
-/// 22023 where a fingerprint is not 32 bytes long.
-pub fn check_fingerprint(fingerprint: Option<&[u8]>) -> Result<(), Error> {
-    match fingerprint.map(<[u8]>::len) {
-        None | Some(FINGERPRINT_BYTES) => Ok(()),
-        Some(length) => Err(Error::argument(
-            "fingerprint must be 32 bytes long",
-            format!("It is {length} bytes long."),
-            "Pass what idempotency_fingerprint returns, or another SHA-256.",
-        )),
+    /// The fingerprint, checked.
+    ///
+    /// # Errors
+    /// 22023 where it is not 32 bytes long, 22004 where there is none and `must_have` as well as the
+    /// operation wants one.
+    pub fn check_fingerprint(
+        &self,
+        fingerprint: Option<&[u8]>,
+        must_have: bool,
+    ) -> Result<(), Error> {
+        match fingerprint.map(<[u8]>::len) {
+            Some(FINGERPRINT_BYTES) => Ok(()),
+            Some(length) => Err(wrong_length(length)),
+            None if must_have && self.policy.fingerprint == FingerprintRule::Required => {
+                Err(Error::no_fingerprint(self.operation))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The key's own time, where the operation looks at it.
+    fn key_time(&self, key: &str) -> Option<Micros> {
+        let looks = self.policy.late_retry == LateRetry::Refuse;
+        key::uuidv7_millis(key).filter(|_| looks).map(clock::from_unix_millis)
+    }
+
+    fn is_from_the_future(&self, key: &str) -> bool {
+        self.key_time(key).is_some_and(|time| time > clock::now().saturating_add(MAX_AHEAD))
     }
 }
 
-fn check_length(argument: &'static str, value: &str) -> Result<(), Error> {
+fn wrong_length(length: usize) -> Error {
+    Error::argument(
+        "fingerprint must be 32 bytes long",
+        format!("It is {length} bytes long."),
+        "Pass what idempotency_fingerprint returns, or another SHA-256.",
+    )
+}
+
+/// # Errors
+/// 22023 where a name is longer than the primary key can hold.
+pub fn check_length(argument: &'static str, value: &str) -> Result<(), Error> {
     if value.len() <= MAX_BYTES {
         return Ok(());
     }

@@ -12,7 +12,8 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 
 use super::answer;
-use super::call::{Addressed, Call, check_fingerprint};
+use super::call::{Addressed, Call};
+use crate::clock;
 use crate::convert::args::{Bytes, Jsonb, Text, Uuid};
 use crate::convert::datum;
 use crate::convert::outcome::{Column, Outcome};
@@ -87,10 +88,15 @@ impl Wait {
         }
     }
 
-    /// Takes the lock, waiting as long as this allows; false at the end of it.
-    fn acquire(self, lock: &KeyLock) -> bool {
+    /// Takes the lock, waiting as long as this allows; false at the end of it, and at once where as
+    /// many as are allowed are waiting.
+    fn acquire(self, lock: &KeyLock, max_waiters: Option<i32>) -> bool {
         if lock.try_acquire() {
             return true;
+        }
+        // The holder's request is counted too.
+        if max_waiters.is_some_and(|max_waiters| lock.requests() > max_waiters) {
+            return false;
         }
         match self {
             Wait::Never => false,
@@ -110,7 +116,7 @@ pub fn claim(
     fingerprint: Option<&[u8]>,
     wait: Wait,
 ) -> Result<Outcome, Error> {
-    match call.address(header) {
+    match call.address(header)? {
         Addressed::Bypassed => {
             xact::with_ledger_mut(|ledger| ledger.bypass());
             Ok(Outcome::new("bypassed"))
@@ -119,7 +125,7 @@ pub fn claim(
             Ok(answer::refusal("invalid", Refusal::Invalid(fault), &call.policy))
         }
         Addressed::To(identity) => {
-            check_fingerprint(fingerprint)?;
+            call.check_fingerprint(fingerprint, true)?;
             claim_identity(call, identity, fingerprint, wait)
         }
     }
@@ -140,18 +146,20 @@ pub fn claim_identity(
     if !has_completed(&identity)? {
         check_order(&identity)?;
     }
-    if let Some(recorded) = look(call, &identity, fingerprint)? {
-        return Ok(recorded);
+    if let Seen::Answered(outcome) = look(call, &identity, fingerprint)? {
+        return Ok(outcome);
     }
     let lock = KeyLock::of(&identity);
-    if !wait.acquire(&lock) {
+    if !wait.acquire(&lock, call.policy.max_waiters) {
         return Ok(answer::in_progress(&call.policy));
     }
-    if let Some(recorded) = look(call, &identity, fingerprint)? {
-        lock.release();
-        return Ok(recorded);
+    match look(call, &identity, fingerprint)? {
+        Seen::Claim { replaces } => Ok(hold(call, identity, fingerprint, replaces)),
+        Seen::Answered(outcome) => {
+            lock.release();
+            Ok(outcome)
+        }
     }
-    Ok(hold(call, identity, fingerprint))
 }
 
 /// Whether this transaction has completed a claim on the key.
@@ -178,21 +186,32 @@ fn check_order(identity: &Identity) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is recorded under the key, as an answer; `None` where the request is to be executed.
-pub fn look(
-    call: &Call<'_>,
-    identity: &Identity,
-    fingerprint: Option<&[u8]>,
-) -> Result<Option<Outcome>, Error> {
+/// What a look at the key shows.
+enum Seen {
+    /// The request is to be executed; whether an expired record has to give way to it.
+    Claim { replaces: bool },
+    /// The request is answered.
+    Answered(Outcome),
+}
+
+fn look(call: &Call<'_>, identity: &Identity, fingerprint: Option<&[u8]>) -> Result<Seen, Error> {
     let row = records::find(identity)?;
     let record = row.as_ref().map(records::Row::record);
-    let decision = decide(record.as_ref(), &call.request(fingerprint), super::now());
-    Ok(answer::recorded(decision, row.as_ref(), &call.policy))
+    let decision = decide(record.as_ref(), &call.request(identity, fingerprint), clock::now());
+    Ok(match answer::decided(decision, row.as_ref(), &call.policy)? {
+        Some(outcome) => Seen::Answered(outcome),
+        None => Seen::Claim { replaces: row.is_some() },
+    })
 }
 
 /// Notes the claim whose lock was just won.
-fn hold(call: &Call<'_>, identity: Identity, fingerprint: Option<&[u8]>) -> Outcome {
-    let created_at = super::now();
+fn hold(
+    call: &Call<'_>,
+    identity: Identity,
+    fingerprint: Option<&[u8]>,
+    replaces: bool,
+) -> Outcome {
+    let created_at = clock::now();
     let fingerprint = fingerprint.filter(|_| call.policy.fingerprint != FingerprintRule::Ignored);
     let claim = Claim {
         identity,
@@ -202,6 +221,7 @@ fn hold(call: &Call<'_>, identity: Identity, fingerprint: Option<&[u8]>) -> Outc
         fingerprint: fingerprint.map(<[u8]>::to_vec),
         created_at,
         attempt: 1,
+        replaces,
         level: xact::nest_level(),
         state: State::Held,
     };

@@ -6,7 +6,7 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 
 use super::answer;
-use super::call::{Addressed, Call, check_fingerprint};
+use super::call::{Addressed, Call};
 use super::claim::{Wait, claim_identity};
 use crate::convert::args::{Array, Text};
 use crate::convert::datum;
@@ -44,7 +44,7 @@ fn claim_many(
     let mut outcomes = vec![Outcome::new("bypassed"); headers.len()];
     let mut wanted = Vec::with_capacity(headers.len());
     for (i, header) in headers.iter().enumerate() {
-        match call.address(*header) {
+        match call.address(*header)? {
             Addressed::Bypassed => xact::with_ledger_mut(|ledger| ledger.bypass()),
             Addressed::Invalid(fault) => {
                 outcomes[i] = answer::refusal("invalid", Refusal::Invalid(fault), &call.policy)
@@ -54,6 +54,9 @@ fn claim_many(
     }
     wanted.sort();
     refuse_duplicates(&wanted)?;
+    for (_, i) in &wanted {
+        call.check_fingerprint(fingerprints[*i], true)?;
+    }
     for (identity, i) in wanted {
         outcomes[i] = claim_identity(call, identity, fingerprints[i], wait)?;
     }
@@ -107,12 +110,10 @@ fn read_fingerprints(
         ));
     }
     // SAFETY: elements of a bytea[].
-    let fingerprints: Vec<Option<&[u8]>> = elements
+    Ok(elements
         .into_iter()
         .map(|element| element.map(|element| unsafe { datum::bytes(element) }))
-        .collect();
-    fingerprints.iter().try_for_each(|fingerprint| check_fingerprint(*fingerprint))?;
-    Ok(fingerprints)
+        .collect())
 }
 
 fn one_dimension(

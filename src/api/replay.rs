@@ -4,7 +4,8 @@ use idempotency_core::problem::Refusal;
 use pgrx::prelude::*;
 
 use super::answer;
-use super::call::{Addressed, Call, check_fingerprint};
+use super::call::{Addressed, Call};
+use crate::clock;
 use crate::convert::args::{Bytes, Text};
 use crate::convert::outcome::Outcome;
 use crate::error::Error;
@@ -31,13 +32,13 @@ fn replay(
     header: Option<&str>,
     fingerprint: Option<&[u8]>,
 ) -> Result<Outcome, Error> {
-    match call.address(header) {
+    match call.address(header)? {
         Addressed::Bypassed => Ok(Outcome::new("bypassed")),
         Addressed::Invalid(fault) => {
             Ok(answer::refusal("invalid", Refusal::Invalid(fault), &call.policy))
         }
         Addressed::To(identity) => {
-            check_fingerprint(fingerprint)?;
+            call.check_fingerprint(fingerprint, false)?;
             look(call, &identity, fingerprint)
         }
     }
@@ -50,13 +51,13 @@ fn look(
     identity: &Identity,
     fingerprint: Option<&[u8]>,
 ) -> Result<Outcome, Error> {
-    let mut request: Request<'_> = call.request(fingerprint);
+    let mut request = Request { key_expires_at: None, ..call.request(identity, fingerprint) };
     if fingerprint.is_none() {
         request.fingerprint = Compare::Skip;
     }
     let row = records::find(identity)?;
     let record = row.as_ref().map(records::Row::record);
-    let decision = decide(record.as_ref(), &request, super::now());
-    Ok(answer::recorded(decision, row.as_ref(), &call.policy)
-        .unwrap_or_else(|| Outcome::new("unknown")))
+    let decision = decide(record.as_ref(), &request, clock::now());
+    let answered = answer::decided(decision, row.as_ref(), &call.policy)?;
+    Ok(answered.unwrap_or_else(|| Outcome::new("unknown")))
 }

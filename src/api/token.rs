@@ -4,8 +4,7 @@ use idempotency_core::Micros;
 use pgrx::pg_sys;
 use uuid::{Builder, Uuid};
 
-/// Milliseconds from 1970 to 2000, PostgreSQL's epoch (timestamp.h).
-const EPOCH_MILLIS: i64 = 946_684_800_000;
+use crate::clock;
 
 /// A UUIDv7 (RFC 9562 section 5.7) of the given instant. Its random part is not for guessing, so it
 /// comes from the server's strong source.
@@ -14,6 +13,5 @@ pub fn new(now: Micros) -> Uuid {
     // SAFETY: fills the array.
     let filled = unsafe { pg_sys::pg_strong_random(random.as_mut_ptr().cast(), random.len()) };
     assert!(filled, "could not generate random values");
-    let millis = now.div_euclid(1000) + EPOCH_MILLIS;
-    Builder::from_unix_timestamp_millis(millis.max(0) as u64, &random).into_uuid()
+    Builder::from_unix_timestamp_millis(clock::to_unix_millis(now), &random).into_uuid()
 }

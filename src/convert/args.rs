@@ -5,13 +5,23 @@
 //! large body is not copied through Rust's allocator, which would abort the process where
 //! PostgreSQL's raises an error.
 
-use pgrx::callconv::{Arg, ArgAbi};
+use std::ffi::{CStr, c_char};
+
+use pgrx::callconv::{Arg, ArgAbi, BoxRet, FcInfo};
+use pgrx::datum::Datum;
 use pgrx::pg_sys;
 use pgrx::pgrx_sql_entity_graph::metadata::{
     ArgumentError, Returns, ReturnsError, SqlMapping, SqlTranslatable,
 };
 
+use serde_json::Value;
+
 use super::datum;
+use crate::error::Error;
+
+/// The most that a JSON argument may hold where it is read into Rust's memory, in bytes. Proxies
+/// let no more headers through either.
+const MAX_JSON: usize = 64 * 1024;
 
 /// A `text` argument.
 pub struct Text<'a> {
@@ -27,6 +37,9 @@ pub struct Jsonb(pg_sys::Datum);
 
 /// A `uuid` argument.
 pub struct Uuid(pub uuid::Uuid);
+
+/// A `name` argument.
+pub struct Name(*const c_char);
 
 /// A `text[]` or `bytea[]` argument.
 pub struct Array(pg_sys::Datum);
@@ -63,9 +76,46 @@ impl Bytes {
 }
 
 impl Jsonb {
-    /// The argument itself.
-    pub fn datum(&self) -> pg_sys::Datum {
+    /// A new one, to be returned.
+    pub fn new(json: &Value) -> Self {
+        Self(datum::jsonb(json))
+    }
+
+    /// The value, read into Rust's memory.
+    ///
+    /// # Errors
+    /// 22023 where it is larger than [`MAX_JSON`]; `argument` names it.
+    pub fn to_json(&self, argument: &'static str) -> Result<Value, Error> {
+        // SAFETY: the argument is a jsonb.
+        let length = unsafe { datum::bytes(self.0) }.len();
+        if length > MAX_JSON {
+            return Err(Error::argument(
+                format!("{argument} are too large"),
+                format!("They take {length} bytes; {MAX_JSON} are allowed."),
+                "Pass fewer or shorter ones.",
+            ));
+        }
+        // SAFETY: as above.
+        Ok(unsafe { datum::to_json(self.0) })
+    }
+
+    /// Its text in UTF-8 as a `bytea` datum.
+    pub fn to_bytea(&self) -> pg_sys::Datum {
+        // SAFETY: the argument is a jsonb.
+        unsafe { datum::jsonb_to_bytea(self.0) }
+    }
+}
+
+impl Name {
+    /// Zero-terminated, in the database's encoding.
+    pub fn as_ptr(&self) -> *const c_char {
         self.0
+    }
+
+    /// In UTF-8.
+    pub fn to_utf8(&self) -> String {
+        // SAFETY: a name is zero-terminated.
+        datum::to_utf8(unsafe { CStr::from_ptr(self.0) }.to_bytes()).to_owned()
     }
 }
 
@@ -101,6 +151,21 @@ unsafe impl<'fcx> ArgAbi<'fcx> for Bytes {
 unsafe impl<'fcx> ArgAbi<'fcx> for Jsonb {
     unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
         Self(raw(arg))
+    }
+}
+
+// SAFETY: the SQL signature returns a jsonb.
+unsafe impl BoxRet for Jsonb {
+    unsafe fn box_into<'fcx>(self, fcinfo: &mut FcInfo<'fcx>) -> Datum<'fcx> {
+        // SAFETY: see above.
+        unsafe { fcinfo.return_raw_datum(self.0) }
+    }
+}
+
+// SAFETY: as for Text.
+unsafe impl<'fcx> ArgAbi<'fcx> for Name {
+    unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
+        Self(raw(arg).cast_mut_ptr())
     }
 }
 
@@ -148,7 +213,9 @@ translates_to! {
     Bytes => "bytea",
     Jsonb => "jsonb",
     Uuid => "uuid",
+    Name => "name",
     Array => "text[]",
     super::outcome::Outcome => "idempotency_outcome",
     super::outcome::Rows => "record",
+    super::outcome::Done => "trigger",
 }

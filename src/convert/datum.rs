@@ -1,8 +1,9 @@
 //! Single datums.
 
 use std::borrow::Cow;
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, CString, c_int};
 
+use pgrx::datum::DatumWithOid;
 use pgrx::fcinfo::direct_function_call_as_datum;
 use pgrx::pg_sys;
 use serde_json::Value;
@@ -12,6 +13,23 @@ pub fn text(utf8: &str) -> pg_sys::Datum {
     let bytes = from_utf8(utf8);
     // SAFETY: copies the bytes.
     unsafe { pg_sys::cstring_to_text_with_len(bytes.as_ptr().cast(), bytes.len() as c_int) }.into()
+}
+
+/// A `text` parameter of a statement.
+pub fn text_arg(utf8: &str) -> DatumWithOid<'_> {
+    // SAFETY: the datum is of the type.
+    unsafe { DatumWithOid::new(text(utf8), pg_sys::TEXTOID) }
+}
+
+/// A `jsonb` parameter of a statement.
+pub fn jsonb_arg(json: &Value) -> DatumWithOid<'static> {
+    // SAFETY: the datum is of the type.
+    unsafe { DatumWithOid::new(jsonb(json), pg_sys::JSONBOID) }
+}
+
+/// A zero-terminated string in the database's encoding; `None` where there is a zero byte inside.
+pub fn cstring(utf8: &str) -> Option<CString> {
+    CString::new(from_utf8(utf8)).ok()
 }
 
 /// `bytea`.
@@ -127,6 +145,13 @@ pub unsafe fn array_elements(
         let element = |i: usize| (!*nulls.add(i)).then(|| *values.add(i));
         Some((0..length as usize).map(element).collect())
     }
+}
+
+/// A name as SQL takes it, quoted where that is needed.
+pub fn quote(name: &CStr) -> String {
+    // SAFETY: zero-terminated in and out.
+    let quoted = unsafe { CStr::from_ptr(pg_sys::quote_identifier(name.as_ptr())) };
+    to_utf8(quoted.to_bytes()).to_owned()
 }
 
 /// From the database's encoding. What has to be converted is in PostgreSQL's memory, not in

@@ -3,3 +3,4 @@
 pub mod args;
 pub mod datum;
 pub mod outcome;
+pub mod settings;

@@ -147,3 +147,14 @@ unsafe fn put_row(result: *mut pg_sys::ReturnSetInfo, ordinal: i32, row: &Outcom
         );
     }
 }
+
+/// What a trigger function returns whose result is not looked at.
+pub struct Done;
+
+// SAFETY: after-statement triggers return a pointer that may be null, but not SQL's NULL (trigger.c).
+unsafe impl BoxRet for Done {
+    unsafe fn box_into<'fcx>(self, fcinfo: &mut FcInfo<'fcx>) -> Datum<'fcx> {
+        // SAFETY: see above.
+        unsafe { fcinfo.return_raw_datum(pg_sys::Datum::null()) }
+    }
+}

@@ -6,7 +6,8 @@ use std::borrow::Cow;
 
 use idempotency_core::held::{NotHeld, Unsettled};
 use idempotency_core::identity::Identity;
-use idempotency_core::{headers, order};
+use idempotency_core::{headers, order, settings};
+use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
 /// What goes wrong, as it will be reported: message in lower case without a full stop, DETAIL and
@@ -39,7 +40,10 @@ impl Error {
 
     /// Reports this error as a WARNING and goes on.
     pub fn warn(self) {
-        ereport!(WARNING, PgSqlErrorCode::ERRCODE_WARNING, self.message, self.detail);
+        ErrorReport::new(PgSqlErrorCode::ERRCODE_WARNING, self.message, function_name!())
+            .set_detail(self.detail)
+            .set_hint(self.hint)
+            .report(PgLogLevel::WARNING);
     }
 
     /// 22023: an argument has a value that it cannot have.
@@ -68,6 +72,20 @@ impl Error {
             fault.to_string(),
             "Pass an object such as {\"Location\": \"/orders/1\", \"Link\": [\"<a>\", \"<b>\"]}.",
         )
+    }
+
+    /// 22023: a setting does not exist or has a wrong value.
+    pub fn setting(operation: &str, fault: &settings::Fault) -> Self {
+        Self::argument(
+            format!("invalid settings of operation \"{operation}\""),
+            fault.to_string(),
+            "The reference lists all settings.",
+        )
+    }
+
+    /// XX000: what cannot happen.
+    pub fn unexpected(message: String) -> Self {
+        Self::new("XX000", message, String::new(), "")
     }
 
     /// 0A000: an argument of a later version.
@@ -160,6 +178,51 @@ impl Error {
             format!("The transaction has written, and {} {what}.", named(identity)),
             "Roll the transaction back, and complete the claim before COMMIT in the next attempt. A write by \
              middleware, nextval by an ORM or a row lock by authentication counts as writing.",
+        )
+    }
+
+    /// IK006: the answer cannot be recorded, so the effect must not commit.
+    pub fn answer_refused(detail: String, hint: &'static str) -> Self {
+        Self::new("IK006", "answer refused", detail, hint)
+    }
+
+    /// IK007: the operation takes no keys.
+    pub fn not_keyed(operation: &str) -> Self {
+        Self::new(
+            "IK007",
+            "operation not keyed",
+            format!("Operation \"{operation}\" must not be called with an idempotency key."),
+            "Send the request without the key: a replay of this operation would be unsafe.",
+        )
+    }
+
+    /// 22004: the operation is not for anonymous callers.
+    pub fn anonymous(operation: &str) -> Self {
+        Self::new(
+            "22004",
+            "scope must not be null",
+            format!("Operation \"{operation}\" does not take anonymous calls."),
+            "Pass the principal or the tenant.",
+        )
+    }
+
+    /// 22004: the operation compares fingerprints.
+    pub fn no_fingerprint(operation: &str) -> Self {
+        Self::new(
+            "22004",
+            "fingerprint must not be null",
+            format!("Operation \"{operation}\" requires a fingerprint."),
+            "Pass what idempotency_fingerprint returns.",
+        )
+    }
+
+    /// WARNING: nobody can tell whether a resource still exists.
+    pub fn cannot_tell(resource_type: &str, reason: String) -> Self {
+        Self::new(
+            "01000",
+            format!("cannot tell whether the resource of type \"{resource_type}\" still exists"),
+            reason,
+            "Register the type anew with idempotency_register_resource.",
         )
     }
 

@@ -7,8 +7,9 @@
 
 use idempotency_core::identity::Identity;
 use pgrx::pg_sys;
-use pgrx::pg_sys::panic::CaughtError;
 use pgrx::prelude::*;
+
+use super::subtransaction;
 
 /// The class of our locks: "IK" in ASCII.
 pub const CLASS: u16 = 0x494B;
@@ -51,40 +52,24 @@ impl KeyLock {
     }
 
     /// Waits for the lock; false where the patience (or the caller's own lock_timeout, whichever
-    /// is shorter) ended before.
-    ///
-    /// Every other error, a cancel or a deadlock for example, is passed on with the server's state
-    /// put back first. The wait runs in a subtransaction because only its rollback takes a waiting
-    /// request back; PL/pgSQL's exception blocks do the same (pl_exec.c, exec_stmt_block).
+    /// is shorter) ended before. Only the rollback of a subtransaction takes a waiting request back.
     pub fn acquire_within(&self, patience: Patience) -> bool {
-        // SAFETY: the state is saved before the subtransaction starts, and put back on both ways out.
-        let saved = unsafe { Saved::now() };
-        // SAFETY: we run inside a function call, so a transaction is in progress.
-        unsafe { pg_sys::BeginInternalSubTransaction(std::ptr::null()) };
-        // SAFETY: as above; LockTimeout is this backend's own variable.
-        unsafe {
-            pg_sys::CurrentMemoryContext = saved.memory_context;
-            pg_sys::LockTimeout = patience.within(saved.lock_timeout);
-        }
-        let waited = PgTryBuilder::new(|| {
-            // SAFETY: the tag is complete.
-            unsafe { self.acquire(false) };
-            Ok(())
-        })
-        .catch_others(|error| match error {
-            // SAFETY: the server error that was just caught is still on PostgreSQL's error stack.
-            CaughtError::PostgresError(_) => Err(unsafe { pg_sys::CopyErrorData() }),
-            CaughtError::ErrorReport(_) | CaughtError::RustPanic { .. } => error.rethrow(),
-        })
-        .execute();
-        // SAFETY: the subtransaction that was started above is the current one.
-        unsafe {
-            match waited {
-                Ok(()) => saved.keep(),
-                Err(error) => saved.give_up(error),
-            }
-        }
-        waited.is_ok()
+        // SAFETY: this backend's own variable.
+        let callers = unsafe { pg_sys::LockTimeout };
+        let _timeout = LockTimeout::set(patience.within(callers));
+        let lock = *self;
+        // SAFETY: the tag is complete; the subtransaction hands the lock to its parent.
+        let won = subtransaction::attempt(
+            move || unsafe { lock.acquire(false) },
+            |code| code == PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE,
+        );
+        won.is_some()
+    }
+
+    /// How many sessions hold the lock or wait for it.
+    pub fn requests(&self) -> i32 {
+        // SAFETY: the tag is complete.
+        unsafe { pg_sys::LockWaiterCount(&self.0) }
     }
 
     /// Gives the lock back before the transaction ends. Only for a lock that the current
@@ -113,55 +98,20 @@ impl Patience {
     }
 }
 
-/// What a subtransaction changes and its end does not put back by itself.
-#[derive(Clone, Copy)]
-struct Saved {
-    memory_context: pg_sys::MemoryContext,
-    resource_owner: pg_sys::ResourceOwner,
-    lock_timeout: i32,
+/// This backend's `lock_timeout`, put back when it goes out of scope, on an error too.
+struct LockTimeout(i32);
+
+impl LockTimeout {
+    fn set(millis: i32) -> Self {
+        // SAFETY: this backend's own variable.
+        unsafe { Self(std::mem::replace(&mut *(&raw mut pg_sys::LockTimeout), millis)) }
+    }
 }
 
-impl Saved {
-    unsafe fn now() -> Self {
-        // SAFETY: plain reads of this backend's variables.
-        unsafe {
-            Self {
-                memory_context: pg_sys::CurrentMemoryContext,
-                resource_owner: pg_sys::CurrentResourceOwner,
-                lock_timeout: pg_sys::LockTimeout,
-            }
-        }
-    }
-
-    unsafe fn put_back(self) {
-        // SAFETY: both outlive the subtransaction, which was started after they were saved.
-        unsafe {
-            pg_sys::CurrentMemoryContext = self.memory_context;
-            pg_sys::CurrentResourceOwner = self.resource_owner;
-            pg_sys::LockTimeout = self.lock_timeout;
-        }
-    }
-
-    unsafe fn keep(self) {
-        // SAFETY: the caller runs in the subtransaction.
-        unsafe {
-            pg_sys::ReleaseCurrentSubTransaction();
-            self.put_back();
-        }
-    }
-
-    /// Rolls the subtransaction back; returns where its error was the lock's timeout, and raises
-    /// the same error again where it was any other.
-    unsafe fn give_up(self, error: *mut pg_sys::ErrorData) {
-        // SAFETY: the caller runs in the subtransaction; `error` was copied outside of it.
-        unsafe {
-            pg_sys::RollbackAndReleaseCurrentSubTransaction();
-            self.put_back();
-            if (*error).sqlerrcode != PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE as i32 {
-                pg_sys::ReThrowError(error);
-            }
-            pg_sys::FreeErrorData(error);
-        }
+impl Drop for LockTimeout {
+    fn drop(&mut self) {
+        // SAFETY: this backend's own variable; nothing is called.
+        unsafe { pg_sys::LockTimeout = self.0 };
     }
 }
 

@@ -4,4 +4,5 @@
 
 pub mod evaluation;
 pub mod key_lock;
+pub mod subtransaction;
 pub mod xact;

@@ -1,5 +1,6 @@
 //! Every access to the extension's own tables; nothing else knows a table's name.
 
-pub mod operations;
 pub mod records;
 mod relation;
+pub mod resources;
+pub mod settings;

@@ -1,19 +1,42 @@
-//! Opening a table of ours.
+//! Opening a table of ours, finding one row of it, and writing as its owner.
 
 use std::ffi::CStr;
 
 use pgrx::pg_sys;
 
+use crate::convert::datum;
 use crate::error::Error;
 
 const SCHEMA: &CStr = c"idempotency";
 
+/// A table's name and the types of its first columns; its primary key is made of `text` columns,
+/// which come first.
+pub struct Layout {
+    /// The name, in the schema `idempotency`.
+    pub name: &'static CStr,
+    /// The types.
+    pub columns: &'static [pg_sys::Oid],
+}
+
+/// Which rows a look-up sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sees {
+    /// What is committed at the very moment (SnapshotSelf). Takes no predicate locks, and is right
+    /// for rows that nobody can be changing meanwhile.
+    Now,
+    /// What was committed when the look-up began.
+    Latest,
+}
+
 /// An open table. It stays locked until the transaction ends, as a table in use by SQL would;
 /// after an error PostgreSQL closes it by itself.
-pub struct Table(pg_sys::Relation);
+pub struct Table {
+    relation: pg_sys::Relation,
+    layout: &'static Layout,
+}
 
 impl Table {
-    /// Opens a table of the schema `idempotency` whose columns have the given types.
+    /// Opens a table.
     ///
     /// The name is looked up each time (in the system cache), so nothing goes stale when the
     /// extension is dropped and created again.
@@ -21,51 +44,230 @@ impl Table {
     /// # Errors
     /// 55000 where there is no such table, or a column has another type: the library is then newer
     /// or older than the SQL objects.
-    pub fn open(name: &CStr, columns: &[pg_sys::Oid], lock: u32) -> Result<Self, Error> {
+    pub fn open(layout: &'static Layout, lock: u32) -> Result<Self, Error> {
         // SAFETY: look-ups in the system cache; the table is opened only where it was found.
-        let table = unsafe {
+        let relation = unsafe {
             let schema = pg_sys::get_namespace_oid(SCHEMA.as_ptr(), true);
-            let oid = pg_sys::get_relname_relid(name.as_ptr(), schema);
+            let oid = pg_sys::get_relname_relid(layout.name.as_ptr(), schema);
             if oid == pg_sys::InvalidOid {
-                return Err(Error::not_installed(format!(
-                    "There is no table idempotency.{}.",
-                    name.to_string_lossy()
-                )));
+                return Err(layout.is_missing());
             }
-            Self(pg_sys::table_open(oid, lock as i32))
+            pg_sys::table_open(oid, lock as i32)
         };
-        table.check(name, columns)?;
-        Ok(table)
+        let table = Self { relation, layout };
+        if table.is_as_expected() { Ok(table) } else { Err(layout.is_different()) }
     }
 
     /// PostgreSQL's own handle.
     pub fn relation(&self) -> pg_sys::Relation {
-        self.0
+        self.relation
+    }
+
+    /// The table's OID.
+    pub fn oid(&self) -> pg_sys::Oid {
+        // SAFETY: the table is open.
+        unsafe { (*self.relation).rd_id }
     }
 
     /// Closes the table and keeps its lock.
     pub fn close(self) {
         // SAFETY: opened by us, closed once.
-        unsafe { pg_sys::table_close(self.0, pg_sys::NoLock as i32) }
+        unsafe { pg_sys::table_close(self.relation, pg_sys::NoLock as i32) }
     }
 
-    fn check(&self, name: &CStr, columns: &[pg_sys::Oid]) -> Result<(), Error> {
+    /// The values of the row that has this primary key, in memory of the current call.
+    pub fn find<const COLUMNS: usize>(
+        &self,
+        key: &[&str],
+        sees: Sees,
+    ) -> Option<[Option<pg_sys::Datum>; COLUMNS]> {
+        // SAFETY: the slot that is copied holds a row of this table.
+        self.with_row(key, sees, |slot| unsafe { copy(self.relation, slot) })
+    }
+
+    /// Where the row is that has this primary key.
+    pub fn locate(&self, key: &[&str], sees: Sees) -> Option<pg_sys::ItemPointerData> {
+        // SAFETY: the slot holds a row.
+        self.with_row(key, sees, |slot| unsafe { (*slot).tts_tid })
+    }
+
+    fn with_row<R>(
+        &self,
+        key: &[&str],
+        sees: Sees,
+        take: impl FnOnce(*mut pg_sys::TupleTableSlot) -> R,
+    ) -> Option<R> {
+        // SAFETY: the table is open and laid out as expected; a snapshot that is taken is
+        // registered while it is in use.
+        unsafe {
+            match sees {
+                Sees::Now => self.scan(key, &raw mut pg_sys::SnapshotSelfData, take),
+                Sees::Latest => {
+                    let snapshot = pg_sys::RegisterSnapshot(pg_sys::GetLatestSnapshot());
+                    let taken = self.scan(key, snapshot, take);
+                    pg_sys::UnregisterSnapshot(snapshot);
+                    taken
+                }
+            }
+        }
+    }
+
+    /// Runs `f`, which writes, as the table's owner, the way foreign-key checks run: a backend has no
+    /// rights on the table, and triggers on it do not run with a backend's rights.
+    pub fn as_owner<R>(&self, f: impl FnOnce() -> R) -> R {
+        // SAFETY: the table is open, so its owner exists.
+        unsafe {
+            let owner = (*(*self.relation).rd_rel).relowner;
+            let has_triggers = !(*self.relation).trigdesc.is_null();
+            if has_triggers {
+                as_user(owner, 0, || with_safe_search_path(f))
+            } else {
+                as_user(owner, 0, f)
+            }
+        }
+    }
+
+    fn is_as_expected(&self) -> bool {
         // SAFETY: the descriptor of an open table has `natts` attributes.
         let attributes = unsafe {
-            let descriptor = (*self.0).rd_att;
+            let descriptor = (*self.relation).rd_att;
             (*descriptor).attrs.as_slice((*descriptor).natts as usize)
         };
-        let as_expected = attributes.len() >= columns.len()
-            && attributes
-                .iter()
-                .zip(columns)
-                .all(|(attribute, oid)| attribute.atttypid == *oid && !attribute.attisdropped);
-        if as_expected {
-            return Ok(());
+        let expected = self.layout.columns;
+        let is_as_expected = |(attribute, oid): (&pg_sys::FormData_pg_attribute, &pg_sys::Oid)| {
+            attribute.atttypid == *oid && !attribute.attisdropped
+        };
+        attributes.len() >= expected.len() && attributes.iter().zip(expected).all(is_as_expected)
+    }
+
+    unsafe fn scan<R>(
+        &self,
+        key: &[&str],
+        snapshot: pg_sys::Snapshot,
+        take: impl FnOnce(*mut pg_sys::TupleTableSlot) -> R,
+    ) -> Option<R> {
+        // SAFETY: the caller's promise; whatever raises in between, the transaction's abort cleans up.
+        unsafe {
+            let relation = self.relation;
+            let index = pg_sys::RelationGetPrimaryKeyIndex(relation);
+            let index = pg_sys::index_open(index, pg_sys::AccessShareLock as i32);
+            let slot = pg_sys::table_slot_create(relation, std::ptr::null_mut());
+            let mut keys = scan_keys(key);
+            let scan = pg_sys::index_beginscan(relation, index, snapshot, key.len() as i32, 0);
+            pg_sys::index_rescan(
+                scan,
+                keys.as_mut_ptr(),
+                key.len() as i32,
+                std::ptr::null_mut(),
+                0,
+            );
+            let forward = pg_sys::ScanDirection::ForwardScanDirection;
+            let taken = pg_sys::index_getnext_slot(scan, forward, slot).then(|| take(slot));
+            pg_sys::index_endscan(scan);
+            pg_sys::ExecDropSingleTupleTableSlot(slot);
+            pg_sys::index_close(index, pg_sys::NoLock as i32);
+            taken
         }
-        Err(Error::not_installed(format!(
+    }
+}
+
+impl Layout {
+    fn is_missing(&self) -> Error {
+        Error::not_installed(format!(
+            "There is no table idempotency.{}.",
+            self.name.to_string_lossy()
+        ))
+    }
+
+    fn is_different(&self) -> Error {
+        Error::not_installed(format!(
             "The columns of idempotency.{} are not as expected.",
-            name.to_string_lossy()
-        )))
+            self.name.to_string_lossy()
+        ))
+    }
+}
+
+/// Runs `f`, which reads, as the owner of a relation that is not ours.
+///
+/// # Safety
+/// The owner exists.
+pub unsafe fn reading_as<R>(owner: pg_sys::Oid, f: impl FnOnce() -> R) -> R {
+    // SAFETY: the caller's promise.
+    unsafe { as_user(owner, pg_sys::SECURITY_RESTRICTED_OPERATION, || with_safe_search_path(f)) }
+}
+
+/// Runs `f` as another user, without the right to change users, and past the row security of that
+/// user's own tables (ri_triggers.c, ri_PerformCheck).
+unsafe fn as_user<R>(user: pg_sys::Oid, more: u32, f: impl FnOnce() -> R) -> R {
+    let (mut caller, mut context) = (pg_sys::InvalidOid, 0);
+    // SAFETY: after an error the abort of the (sub)transaction puts the caller back (xact.c).
+    unsafe {
+        pg_sys::GetUserIdAndSecContext(&mut caller, &mut context);
+        let flags = pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_NOFORCE_RLS | more;
+        pg_sys::SetUserIdAndSecContext(user, context | flags as i32);
+        let result = f();
+        pg_sys::SetUserIdAndSecContext(caller, context);
+        result
+    }
+}
+
+/// Runs `f` with a search path that the caller cannot fill: functions of triggers and views run
+/// with the owner's rights, and must not find the caller's where they mean their own.
+fn with_safe_search_path<R>(f: impl FnOnce() -> R) -> R {
+    // SAFETY: a setting that every session has; after an error the abort of the (sub)transaction
+    // undoes the nest level (guc.c).
+    unsafe {
+        let level = pg_sys::NewGUCNestLevel();
+        pg_sys::set_config_option(
+            c"search_path".as_ptr(),
+            c"pg_catalog, pg_temp".as_ptr(),
+            pg_sys::GucContext::PGC_USERSET,
+            pg_sys::GucSource::PGC_S_SESSION,
+            pg_sys::GucAction::GUC_ACTION_SAVE,
+            true,
+            0,
+            false,
+        );
+        let result = f();
+        pg_sys::AtEOXact_GUC(false, level);
+        result
+    }
+}
+
+/// The most columns in a primary key of ours.
+const MAX_KEY_COLUMNS: usize = 3;
+
+/// The primary key's columns, equal to the given texts under the collation "C".
+unsafe fn scan_keys(texts: &[&str]) -> [pg_sys::ScanKeyData; MAX_KEY_COLUMNS] {
+    let mut keys = [pg_sys::ScanKeyData::default(); MAX_KEY_COLUMNS];
+    for (i, (key, text)) in keys.iter_mut().zip(texts).enumerate() {
+        // SAFETY: an ordinary scan key, as genam.h describes it.
+        unsafe {
+            let (column, equal) = (i as i16 + 1, pg_sys::BTEqualStrategyNumber as u16);
+            pg_sys::ScanKeyInit(key, column, equal, pg_sys::F_TEXTEQ.into(), datum::text(text));
+        }
+    }
+    keys
+}
+
+/// The slot's row, in memory of its own: the slot's page is unpinned before the row is used.
+unsafe fn copy<const COLUMNS: usize>(
+    relation: pg_sys::Relation,
+    slot: *mut pg_sys::TupleTableSlot,
+) -> [Option<pg_sys::Datum>; COLUMNS] {
+    // SAFETY: the slot holds a row of the relation, whose first columns are ours.
+    unsafe {
+        let columns = (*(*relation).rd_att).natts as usize;
+        let (mut values, mut nulls) = (vec![pg_sys::Datum::null(); columns], vec![true; columns]);
+        let mut own = false;
+        let tuple = pg_sys::ExecFetchSlotHeapTuple(slot, false, &mut own);
+        let tuple = if own { tuple } else { pg_sys::heap_copytuple(tuple) };
+        pg_sys::heap_deform_tuple(
+            tuple,
+            (*relation).rd_att,
+            values.as_mut_ptr(),
+            nulls.as_mut_ptr(),
+        );
+        std::array::from_fn(|i| (!nulls[i]).then_some(values[i]))
     }
 }

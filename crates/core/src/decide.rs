@@ -2,6 +2,7 @@
 //!
 //! | found | same operation | same fingerprint | answer kept | decision |
 //! |---|---|---|---|---|
+//! | nothing, or an expired record; the key is too old | | | | [`Decision::Expired`] |
 //! | nothing, or an expired record | | | | [`Decision::Claim`] |
 //! | a record | no | | | [`Decision::Mismatch`] |
 //! | a record | yes | no | | [`Decision::Mismatch`] |
@@ -29,6 +30,8 @@ pub struct Request<'a> {
     pub operation: &'a str,
     /// Its fingerprint.
     pub fingerprint: Compare<'a>,
+    /// From when on the key is too old to be executed, by its own time; `None`: never.
+    pub key_expires_at: Option<Micros>,
 }
 
 /// In what a request differs from the recorded one.
@@ -51,13 +54,16 @@ pub enum Decision<'a> {
     Withheld(&'a str),
     /// The key belongs to another request.
     Mismatch(Difference),
+    /// Whether the request was executed is no longer known.
+    Expired,
 }
 
 /// Decides a call. `now` is the database's clock, in microseconds, read after the look-up (and
 /// after the lock was won, where there was one).
 pub fn decide<'a>(found: Option<&Record<'a>>, request: &Request<'_>, now: Micros) -> Decision<'a> {
     let Some(record) = found.filter(|record| !record.is_expired(now)) else {
-        return Decision::Claim;
+        let too_old = request.key_expires_at.is_some_and(|expires_at| expires_at <= now);
+        return if too_old { Decision::Expired } else { Decision::Claim };
     };
     if let Some(difference) = difference(record, request) {
         return Decision::Mismatch(difference);
@@ -103,7 +109,8 @@ mod tests {
                                 withheld,
                                 expires_at,
                             };
-                            let request = Request { operation, fingerprint: compare };
+                            let request =
+                                Request { operation, fingerprint: compare, key_expires_at: None };
                             let expired = expires_at.is_some_and(|at| at <= NOW);
                             let expected = if expired {
                                 Decision::Claim
@@ -132,8 +139,25 @@ mod tests {
     }
 
     #[test]
-    fn nothing_found_is_a_claim() {
-        let request = Request { operation: "create", fingerprint: Compare::Skip };
-        assert_eq!(decide(None, &request, NOW), Decision::Claim);
+    fn nothing_found_is_a_claim_unless_the_key_is_too_old() {
+        let record = Record {
+            operation: "create",
+            fingerprint: None,
+            withheld: None,
+            expires_at: Some(NOW),
+        };
+        for (key_expires_at, expected) in [
+            (None, Decision::Claim),
+            (Some(NOW + 1), Decision::Claim),
+            (Some(NOW), Decision::Expired),
+            (Some(NOW - 1), Decision::Expired),
+        ] {
+            let request =
+                Request { operation: "create", fingerprint: Compare::Skip, key_expires_at };
+            assert_eq!(decide(None, &request, NOW), expected);
+            assert_eq!(decide(Some(&record), &request, NOW), expected, "an expired record");
+            let live = Record { expires_at: Some(NOW + 1), ..record };
+            assert_eq!(decide(Some(&live), &request, NOW), Decision::Replay);
+        }
     }
 }

@@ -131,6 +131,16 @@ impl Headers {
         self
     }
 
+    /// Without the fields that describe one representation of a resource (RFC 9110 section 8): who
+    /// renders the resource anew describes it anew.
+    pub fn without_representation(mut self) -> Self {
+        self.0.retain(|(name, _)| {
+            let name = name.to_ascii_lowercase();
+            !name.starts_with("content-") && name != "etag" && name != "last-modified"
+        });
+        self
+    }
+
     fn named_by_connection(&self) -> Vec<String> {
         let connection = self.0.iter().filter(|(name, _)| name.eq_ignore_ascii_case("connection"));
         let options =
@@ -181,7 +191,7 @@ fn is_field_value(text: &str) -> bool {
 }
 
 /// RFC 9110 section 5.6.2.
-fn is_token(name: &str) -> bool {
+pub(crate) fn is_token(name: &str) -> bool {
     !name.is_empty()
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
@@ -262,6 +272,13 @@ mod tests {
             "TE": "x", "Trailer": "x", "Transfer-Encoding": "x", "Upgrade": "x", "x-hop": "x", "ETag": "\"1\""
         });
         assert_eq!(storable(headers), json!({"ETag": "\"1\""}));
+    }
+
+    #[test]
+    fn a_resource_rendered_anew_is_described_anew() {
+        let headers = json!({"Content-Type": "a", "content-language": "b", "ETag": "c", "Last-Modified": "d", "Location": "e"});
+        let kept = Headers::from_json(&headers).unwrap().without_representation();
+        assert_eq!(kept.to_json(), json!({"Location": "e"}));
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub struct Claim {
     pub created_at: Micros,
     /// 1 for the first execution.
     pub attempt: i32,
+    /// Whether an expired record has to give way to this one's.
+    pub replaces: bool,
     /// The nest level that took the lock.
     pub level: i32,
     /// How far it has come.
@@ -238,6 +240,7 @@ mod tests {
             fingerprint: None,
             created_at: 0,
             attempt: 1,
+            replaces: false,
             level,
             state: State::Held,
         }

@@ -17,6 +17,7 @@ pub mod order;
 pub mod policy;
 pub mod problem;
 pub mod record;
+pub mod settings;
 
 /// An instant of the database's clock: microseconds since 2000-01-01 00:00 UTC, as PostgreSQL's
 /// `timestamptz` counts (timestamp.h).

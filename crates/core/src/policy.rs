@@ -11,7 +11,7 @@ pub enum Mode {
     Required,
     /// Keys have no effect.
     Ignored,
-    /// A call is an error: a replay of this operation would be unsafe.
+    /// A call with a key is an error: a replay of this operation would be unsafe.
     Forbidden,
 }
 
@@ -66,6 +66,45 @@ impl StatusSet {
     }
 }
 
+/// What is done with a key that comes after its record would have expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LateRetry {
+    /// It is executed, as if it were new.
+    Execute,
+    /// It is refused. Only a UUIDv7 tells its own age.
+    Refuse,
+}
+
+/// What happens to a leased claim whose lease has run out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnLeaseExpiry {
+    /// The next claim takes over.
+    Retry,
+    /// It stays blocked until an operator settles it.
+    Hold,
+}
+
+/// A length of time as PostgreSQL's `interval` has it: how long months and days are depends on
+/// where they are added (timestamp.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Months.
+    pub months: i32,
+    /// Days.
+    pub days: i32,
+    /// Microseconds.
+    pub micros: i64,
+}
+
+/// How long a record is kept after its completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retention {
+    /// For ever.
+    Forever,
+    /// For this long.
+    For(Span),
+}
+
 /// All settings of one operation. The default is what an operation without a row gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -90,6 +129,16 @@ pub struct Policy {
     /// How long to wait for the holder of a key, in milliseconds, -1 without end; `None`: as the
     /// server is configured.
     pub wait_ms: Option<i32>,
+    /// How many sessions may wait for one key; `None`: any number.
+    pub max_waiters: Option<i32>,
+    /// How long a record is kept.
+    pub retention: Retention,
+    /// What is done with a key that comes too late.
+    pub late_retry: LateRetry,
+    /// What happens to a lease that has run out.
+    pub on_lease_expiry: OnLeaseExpiry,
+    /// A function that has to agree before a success is recorded: schema and name.
+    pub completion_check: Option<String>,
     /// The header that marks a replay.
     pub replay_header: String,
     /// The status of an answer to a malformed or missing key.
@@ -114,6 +163,11 @@ impl Default for Policy {
             kept: StatusSet(vec![(200, 407), (409, 424), (426, 428), (430, 499)]),
             max_body: None,
             wait_ms: None,
+            max_waiters: None,
+            retention: Retention::Forever,
+            late_retry: LateRetry::Execute,
+            on_lease_expiry: OnLeaseExpiry::Retry,
+            completion_check: None,
             replay_header: "Idempotent-Replayed".into(),
             invalid_status: 400,
             mismatch_status: 422,

@@ -1,0 +1,76 @@
+//! `idempotency_configure` and `idempotency_register_resource`.
+
+use std::ffi::CStr;
+
+use pgrx::pg_sys;
+use pgrx::prelude::*;
+use serde_json::{Map, Value};
+
+use super::call::check_length;
+use crate::convert::args::{Jsonb, Name, Text};
+use crate::convert::datum;
+use crate::error::Error;
+use crate::store::settings::{self, ResourceType};
+
+/// `sql/functions/settings.sql`.
+#[pg_extern(sql = false)]
+fn idempotency_configure<'a>(operation: Option<Text<'a>>, settings: Option<Jsonb>) -> Jsonb {
+    configure(operation.as_ref(), settings.as_ref()).unwrap_or_else(|error| error.raise())
+}
+
+fn configure(operation: Option<&Text<'_>>, settings: Option<&Jsonb>) -> Result<Jsonb, Error> {
+    let operation = operation.ok_or_else(|| Error::null("operation"))?.as_str();
+    check_length("operation", operation)?;
+    let patch = read_patch(settings.ok_or_else(|| Error::null("settings"))?)?;
+    Ok(Jsonb::new(&settings::configure(operation, patch)?))
+}
+
+fn read_patch(settings: &Jsonb) -> Result<Map<String, Value>, Error> {
+    match settings.to_json("settings")? {
+        Value::Object(patch) => Ok(patch),
+        _ => Err(Error::argument(
+            "settings must be an object",
+            "They are another JSON value.".into(),
+            "Pass an object such as {\"wait_ms\": 500}.",
+        )),
+    }
+}
+
+/// `sql/functions/settings.sql`.
+#[pg_extern(sql = false)]
+fn idempotency_register_resource<'a>(
+    resource_type: Option<Text<'a>>,
+    relation: Option<pg_sys::Oid>,
+    id_column: Option<Name>,
+) {
+    register(resource_type.as_ref(), relation, id_column.as_ref())
+        .unwrap_or_else(|error| error.raise());
+}
+
+fn register(
+    resource_type: Option<&Text<'_>>,
+    relation: Option<pg_sys::Oid>,
+    id_column: Option<&Name>,
+) -> Result<(), Error> {
+    let resource_type = resource_type.ok_or_else(|| Error::null("resource_type"))?.as_str();
+    check_length("resource_type", resource_type)?;
+    let relation = relation.ok_or_else(|| Error::null("relation"))?;
+    let id_column = id_column.ok_or_else(|| Error::null("id_column"))?;
+    // SAFETY: look-ups in the system cache.
+    let (schema, name, number) = unsafe {
+        let schema = pg_sys::get_namespace_name(pg_sys::get_rel_namespace(relation));
+        (schema, pg_sys::get_rel_name(relation), pg_sys::get_attnum(relation, id_column.as_ptr()))
+    };
+    if schema.is_null() || name.is_null() || number == 0 {
+        return Err(Error::argument(
+            "no such column",
+            format!("The relation has no column \"{}\".", id_column.to_utf8()),
+            "Pass a table or a view, and its column that holds the id.",
+        ));
+    }
+    // SAFETY: zero-terminated names from the system cache.
+    let utf8 = |name| datum::to_utf8(unsafe { CStr::from_ptr(name) }.to_bytes()).to_owned();
+    let registered =
+        ResourceType { schema: utf8(schema), relation: utf8(name), id_column: id_column.to_utf8() };
+    settings::register(resource_type, &registered)
+}

@@ -1,0 +1,167 @@
+//! The answer that a completion is given: read from the arguments and checked.
+
+use std::ffi::CStr;
+
+use idempotency_core::body::is_json;
+use idempotency_core::completion::{self, BodyText, FINAL_STATUSES};
+use idempotency_core::headers::Headers;
+use idempotency_core::policy::BodyFormat;
+use pgrx::pg_sys;
+
+use crate::convert::args::{Bytes, Jsonb, Text};
+use crate::convert::datum;
+use crate::convert::outcome::{Column, Outcome};
+use crate::error::Error;
+
+/// The most that a name among the arguments may hold, in bytes.
+const MAX_NAME: usize = 1024;
+
+/// An answer.
+pub struct Answer<'a> {
+    /// HTTP status.
+    pub status: i32,
+    /// Header fields, the content type among them.
+    pub headers: Headers,
+    /// The body as a `bytea`.
+    pub body: Option<pg_sys::Datum>,
+    /// Pointer: type.
+    pub resource_type: Option<&'a str>,
+    /// Pointer: id.
+    pub resource_id: Option<&'a str>,
+    /// Why nothing is to be kept.
+    pub withhold: Option<&'a str>,
+}
+
+/// The body in one of its forms.
+pub struct Body<'a> {
+    /// As `text`.
+    pub text: Option<&'a Text<'a>>,
+    /// As `jsonb`.
+    pub json: Option<&'a Jsonb>,
+    /// As `bytea`.
+    pub bytes: Option<&'a Bytes>,
+}
+
+impl<'a> Answer<'a> {
+    /// Whether it points to a resource.
+    pub fn pointer(&self) -> Option<(&'a str, &'a str)> {
+        self.resource_type.zip(self.resource_id)
+    }
+
+    /// The answer as the core decides about it, for an operation with this format of bodies.
+    pub fn facts(&self, format: BodyFormat) -> completion::Answer<'_> {
+        let bytes = self.body.map(bytes);
+        completion::Answer {
+            status: self.status,
+            body_len: bytes.map_or(0, <[u8]>::len),
+            body: match bytes.filter(|_| format != BodyFormat::Any) {
+                None => BodyText::None,
+                Some(bytes) => str::from_utf8(bytes).map_or(BodyText::Binary, BodyText::Text),
+            },
+            has_pointer: self.pointer().is_some(),
+            withhold: self.withhold,
+        }
+    }
+
+    /// The headers as `jsonb`; `None` where there are none.
+    pub fn headers_datum(&self) -> Option<pg_sys::Datum> {
+        (!self.headers.is_empty()).then(|| datum::jsonb(&self.headers.to_json()))
+    }
+
+    /// The answer as an outcome.
+    pub fn outcome(&self, word: &CStr) -> Outcome {
+        Outcome::new(&word.to_string_lossy())
+            .with(Column::Status, Some(self.status.into()))
+            .with(Column::Headers, self.headers_datum())
+            .with(Column::Body, self.body)
+            .with(Column::ResourceType, self.resource_type.map(datum::text))
+            .with(Column::ResourceId, self.resource_id.map(datum::text))
+    }
+}
+
+impl Body<'_> {
+    /// The body as `bytea`.
+    ///
+    /// # Errors
+    /// 22023 where it is given in more than one form.
+    pub fn bytea(&self) -> Result<Option<pg_sys::Datum>, Error> {
+        match (self.text, self.json, self.bytes) {
+            (None, None, None) => Ok(None),
+            (Some(text), None, None) => Ok(Some(text.to_bytea())),
+            (None, Some(json), None) => Ok(Some(json.to_bytea())),
+            (None, None, Some(bytes)) => Ok(Some(bytes.datum())),
+            _ => Err(Error::argument(
+                "only one body can be given",
+                "More than one of body, body_json and body_bytes has a value.".into(),
+                "Pass text as body, jsonb as body_json, or bytes as body_bytes.",
+            )),
+        }
+    }
+
+    fn is_json(&self) -> bool {
+        self.json.is_some() || self.text.is_some_and(|text| is_json(text.as_str()))
+    }
+}
+
+/// A final HTTP status.
+///
+/// # Errors
+/// 22004, 22023.
+pub fn status(status: Option<i32>) -> Result<i32, Error> {
+    let status = status.ok_or_else(|| Error::null("status"))?;
+    if FINAL_STATUSES.contains(&status) {
+        return Ok(status);
+    }
+    Err(Error::argument(
+        "status must be a final HTTP status",
+        format!("It is {status}; final ones are 200 to 599."),
+        "Pass the status that the client gets.",
+    ))
+}
+
+/// The headers, the content type among them.
+///
+/// # Errors
+/// 22023 where they cannot be headers, or the content type is given twice and differs.
+pub fn headers(
+    json: Option<&Jsonb>,
+    content_type: Option<&Text<'_>>,
+    body: &Body<'_>,
+) -> Result<Headers, Error> {
+    let refused = |fault| Error::headers(&fault);
+    let mut headers = match json {
+        Some(json) => Headers::from_json(&json.to_json("headers")?).map_err(refused)?,
+        None => Headers::default(),
+    };
+    let content_type = content_type.map(Text::as_str);
+    let default =
+        || (headers.content_type().is_none() && body.is_json()).then_some("application/json");
+    if let Some(content_type) = content_type.or_else(default) {
+        headers.set_content_type(content_type).map_err(refused)?;
+    }
+    Ok(headers)
+}
+
+/// A name or an id.
+///
+/// # Errors
+/// 22023 where it is too long.
+pub fn name<'a>(
+    argument: &'static str,
+    value: Option<&Text<'a>>,
+) -> Result<Option<&'a str>, Error> {
+    let value = value.map(Text::as_str);
+    match value.map(str::len) {
+        Some(length) if length > MAX_NAME => Err(Error::argument(
+            format!("{argument} is too long"),
+            format!("It is {length} bytes long; {MAX_NAME} are allowed."),
+            "Pass a name or an id.",
+        )),
+        _ => Ok(value),
+    }
+}
+
+fn bytes<'a>(bytea: pg_sys::Datum) -> &'a [u8] {
+    // SAFETY: a bytea that lives as long as the call.
+    unsafe { datum::bytes(bytea) }
+}

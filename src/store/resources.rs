@@ -1,0 +1,141 @@
+//! Whether a resource still exists, asked the way a foreign-key check asks (ri_triggers.c): by the
+//! latest snapshot, as the relation's owner, past its row security. An old snapshot or a row that
+//! the caller may not see must not turn into a resource that is gone for good.
+
+use std::ffi::{CStr, CString};
+
+use pgrx::pg_sys;
+
+use super::relation::reading_as;
+use super::settings::{self, ResourceType};
+use crate::convert::datum::{self, quote};
+use crate::convert::settings::input;
+use crate::error::Error;
+
+/// What is known of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Existence {
+    /// Its type is not registered.
+    NotChecked,
+    /// Its row is there.
+    Exists,
+    /// Its row is not there.
+    Gone,
+    /// Nobody can tell, for this reason.
+    Unknown(String),
+}
+
+/// Looks for a resource.
+///
+/// # Errors
+/// 55000 where our own tables are not as expected. What a view raises is passed on.
+pub fn existence(resource_type: &str, resource_id: &str) -> Result<Existence, Error> {
+    let Some(registered) = settings::resource_type(resource_type)? else {
+        return Ok(Existence::NotChecked);
+    };
+    let found = Column::find(&registered).and_then(|column| column.has(resource_id));
+    Ok(match found {
+        Ok(true) => Existence::Exists,
+        Ok(false) => Existence::Gone,
+        Err(reason) => Existence::Unknown(reason),
+    })
+}
+
+/// The column that holds a type's ids.
+struct Column {
+    relation: pg_sys::Oid,
+    value_type: pg_sys::Oid,
+    /// Relation, column and equality operator, each quoted for SQL.
+    sql: String,
+}
+
+impl Column {
+    fn find(resource_type: &ResourceType) -> Result<Self, String> {
+        let ResourceType { schema, relation, id_column } = resource_type;
+        let named = format!("{schema}.{relation}");
+        let [schema, relation, id_column] =
+            [schema, relation, id_column].map(|name| datum::cstring(name).unwrap_or_default());
+        // SAFETY: look-ups in the system catalogs by zero-terminated names.
+        unsafe {
+            let schema_oid = pg_sys::get_namespace_oid(schema.as_ptr(), true);
+            let oid = pg_sys::get_relname_relid(relation.as_ptr(), schema_oid);
+            if oid == pg_sys::InvalidOid {
+                return Err(format!("There is no relation {named}."));
+            }
+            let number = pg_sys::get_attnum(oid, id_column.as_ptr());
+            if number == 0 {
+                return Err(format!("{named} has no column {}.", id_column.to_string_lossy()));
+            }
+            let value_type = pg_sys::get_atttype(oid, number);
+            let equal = equality(value_type)
+                .ok_or_else(|| format!("The ids in {named} cannot be compared."))?;
+            let (schema, relation, column) = (quote(&schema), quote(&relation), quote(&id_column));
+            let sql = format!("SELECT 1 FROM {schema}.{relation} AS r WHERE r.{column} {equal} $1");
+            Ok(Self { relation: oid, value_type, sql })
+        }
+    }
+
+    fn has(&self, id: &str) -> Result<bool, String> {
+        let Some(value) = input(id, self.value_type) else {
+            return Err(format!("\"{id}\" is not an id of the column's type."));
+        };
+        let sql = CString::new(self.sql.as_str()).unwrap_or_default();
+        // SAFETY: the relation was found in the catalog.
+        unsafe { Ok(reading_as(owner(self.relation), || is_any(&sql, self.value_type, value))) }
+    }
+}
+
+/// Whether a query with one parameter finds a row, by the latest snapshot.
+unsafe fn is_any(
+    sql: &CStr,
+    mut parameter_type: pg_sys::Oid,
+    mut parameter: pg_sys::Datum,
+) -> bool {
+    // SAFETY: the steps of ri_PerformCheck; the row may come from this very command, so it counts
+    // as done. An error closes SPI and the snapshot by the transaction's abort.
+    unsafe {
+        pg_sys::SPI_connect();
+        let plan = pg_sys::SPI_prepare(sql.as_ptr(), 1, &mut parameter_type);
+        pg_sys::CommandCounterIncrement();
+        let snapshot = pg_sys::RegisterSnapshot(pg_sys::GetLatestSnapshot());
+        let (nulls, any) = (std::ptr::null(), std::ptr::null_mut());
+        pg_sys::SPI_execute_snapshot(plan, &mut parameter, nulls, snapshot, any, true, false, 1);
+        let found = pg_sys::SPI_processed > 0;
+        pg_sys::UnregisterSnapshot(snapshot);
+        pg_sys::SPI_finish();
+        found
+    }
+}
+
+/// The operator by which a type's values are equal, as `OPERATOR(schema.name)`.
+unsafe fn equality(value_type: pg_sys::Oid) -> Option<String> {
+    // SAFETY: look-ups in the system caches.
+    unsafe {
+        let entry = pg_sys::lookup_type_cache(
+            pg_sys::getBaseType(value_type),
+            pg_sys::TYPECACHE_EQ_OPR as i32,
+        );
+        let cache = pg_sys::SysCacheIdentifier::OPEROID as i32;
+        let tuple = pg_sys::SearchSysCache1(cache, (*entry).eq_opr.into());
+        if tuple.is_null() {
+            return None;
+        }
+        let operator = pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_operator>();
+        let schema = CStr::from_ptr(pg_sys::get_namespace_name((*operator).oprnamespace));
+        let name = CStr::from_ptr((*operator).oprname.data.as_ptr());
+        let operator = format!("OPERATOR({}.{})", quote(schema), datum::to_utf8(name.to_bytes()));
+        pg_sys::ReleaseSysCache(tuple);
+        Some(operator)
+    }
+}
+
+unsafe fn owner(relation: pg_sys::Oid) -> pg_sys::Oid {
+    // SAFETY: the relation is in the catalog.
+    unsafe {
+        let tuple =
+            pg_sys::SearchSysCache1(pg_sys::SysCacheIdentifier::RELOID as i32, relation.into());
+        let owner = (*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_class>()).relowner;
+        pg_sys::ReleaseSysCache(tuple);
+        owner
+    }
+}

@@ -1,0 +1,233 @@
+//! What operations and resource types are set to, read once per backend and kept until a message
+//! says that a row has changed.
+//!
+//! Changes of rows send no such message by themselves: the tables' statement triggers send one that
+//! is otherwise sent when a table's definition changes (inval.c). It arrives with their commit, and
+//! every backend takes it in before its next transaction.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use idempotency_core::policy::{Mode, Policy};
+use idempotency_core::settings;
+use pgrx::pg_sys;
+use pgrx::prelude::*;
+use serde_json::{Map, Value};
+
+use super::relation::{Layout, Sees, Table};
+use crate::convert::datum;
+use crate::convert::outcome::Done;
+use crate::convert::settings::{Checks, Server};
+use crate::error::Error;
+use crate::guc::{self, Unlisted};
+
+static OPERATIONS: Layout =
+    Layout { name: c"operations", columns: &[pg_sys::TEXTOID, pg_sys::JSONBOID] };
+static RESOURCE_TYPES: Layout = Layout {
+    name: c"resource_types",
+    columns: &[pg_sys::TEXTOID, pg_sys::TEXTOID, pg_sys::TEXTOID, pg_sys::TEXTOID],
+};
+
+/// The most names that are kept, so that a caller who puts ids into operations cannot fill memory.
+const MAX_CACHED: usize = 1000;
+
+/// Where the resources of a type are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceType {
+    /// Schema of the table or view.
+    pub schema: String,
+    /// Its name.
+    pub relation: String,
+    /// The column that holds the id.
+    pub id_column: String,
+}
+
+#[derive(Default)]
+struct Cache {
+    /// `None`: there is no row.
+    operations: HashMap<String, Option<Rc<Policy>>>,
+    resource_types: HashMap<String, Option<Rc<ResourceType>>>,
+    /// The tables that were read.
+    tables: Vec<pg_sys::Oid>,
+}
+
+thread_local! {
+    static CACHE: RefCell<Cache> = RefCell::default();
+    static REGISTERED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The settings of an operation.
+///
+/// # Errors
+/// 55000 where the table is not as this library expects, 22023 where its row does not make sense.
+pub fn policy(operation: &str) -> Result<Rc<Policy>, Error> {
+    let cached = CACHE.with_borrow(|cache| cache.operations.get(operation).cloned());
+    let listed = match cached {
+        Some(listed) => listed,
+        None => remember(&OPERATIONS, operation, read_policy, |cache| &mut cache.operations)?,
+    };
+    Ok(listed.unwrap_or_else(unlisted))
+}
+
+/// Where the resources of a type are; `None` where the type is not registered.
+///
+/// # Errors
+/// 55000 where the table is not as this library expects.
+pub fn resource_type(name: &str) -> Result<Option<Rc<ResourceType>>, Error> {
+    match CACHE.with_borrow(|cache| cache.resource_types.get(name).cloned()) {
+        Some(registered) => Ok(registered),
+        None => {
+            remember(&RESOURCE_TYPES, name, read_resource_type, |cache| &mut cache.resource_types)
+        }
+    }
+}
+
+/// Changes settings of an operation by a merge patch; returns all that are set.
+///
+/// # Errors
+/// 22023 where a setting or a value does not exist.
+pub fn configure(operation: &str, patch: Map<String, Value>) -> Result<Value, Error> {
+    // Nobody else may read and write in between.
+    let table = Table::open(&OPERATIONS, pg_sys::ShareRowExclusiveLock)?;
+    let before = table
+        .find::<2>(&[operation], Sees::Latest)
+        .map(|row| settings_of(&row))
+        .unwrap_or_default();
+    let after =
+        settings::patch(before, patch).map_err(|fault| Error::setting(operation, &fault))?;
+    settings::read(&after, &Server(Checks::Functions))
+        .map_err(|fault| Error::setting(operation, &fault))?;
+    let after = Value::Object(after);
+    let arguments = [datum::text_arg(operation), datum::jsonb_arg(&after)];
+    table.as_owner(|| {
+        write(
+            "INSERT INTO idempotency.operations (operation, settings) VALUES ($1, $2) \
+             ON CONFLICT (operation) DO UPDATE SET settings = excluded.settings",
+            &arguments,
+        )
+    });
+    table.close();
+    Ok(after)
+}
+
+/// Registers where the resources of a type are.
+///
+/// # Errors
+/// 55000 where the table is not as this library expects.
+pub fn register(name: &str, resource_type: &ResourceType) -> Result<(), Error> {
+    let table = Table::open(&RESOURCE_TYPES, pg_sys::RowExclusiveLock)?;
+    let ResourceType { schema, relation, id_column } = resource_type;
+    let arguments = [name, schema, relation, id_column].map(datum::text_arg);
+    table.as_owner(|| {
+        write(
+            "INSERT INTO idempotency.resource_types VALUES ($1, $2, $3, $4) \
+             ON CONFLICT (resource_type) DO UPDATE SET relation_schema = excluded.relation_schema, \
+             relation_name = excluded.relation_name, id_column = excluded.id_column",
+            &arguments,
+        )
+    });
+    table.close();
+    Ok(())
+}
+
+fn write(sql: &str, arguments: &[pgrx::datum::DatumWithOid<'_>]) {
+    let written = Spi::connect_mut(|client| client.update(sql, None, arguments).map(drop));
+    written.unwrap_or_else(|error| Error::unexpected(error.to_string()).raise());
+}
+
+fn unlisted() -> Rc<Policy> {
+    thread_local! {
+        static DEFAULTS: [Rc<Policy>; 3] = [Mode::Optional, Mode::Ignored, Mode::Forbidden]
+            .map(|mode| Rc::new(Policy { mode, ..Policy::default() }));
+    }
+    let index = match guc::unlisted() {
+        Unlisted::Optional => 0,
+        Unlisted::Ignored => 1,
+        Unlisted::Forbidden => 2,
+    };
+    DEFAULTS.with(|defaults| defaults[index].clone())
+}
+
+/// Reads a row and keeps what it says. The message about a change that commits meanwhile is still
+/// to come, and throws it away again.
+fn remember<T: Clone, const COLUMNS: usize>(
+    layout: &'static Layout,
+    key: &str,
+    read: impl FnOnce(&[Option<pg_sys::Datum>; COLUMNS]) -> Result<T, Error>,
+    map: impl FnOnce(&mut Cache) -> &mut HashMap<String, Option<T>>,
+) -> Result<Option<T>, Error> {
+    register_callback();
+    let table = Table::open(layout, pg_sys::AccessShareLock)?;
+    let oid = table.oid();
+    let value = table.find(&[key], Sees::Latest).map(|row| read(&row)).transpose()?;
+    table.close();
+    CACHE.with_borrow_mut(|cache| {
+        if !cache.tables.contains(&oid) {
+            cache.tables.push(oid);
+        }
+        let map = map(cache);
+        if map.len() == MAX_CACHED {
+            map.clear();
+        }
+        map.insert(key.into(), value.clone());
+    });
+    Ok(value)
+}
+
+fn read_policy(row: &[Option<pg_sys::Datum>; 2]) -> Result<Rc<Policy>, Error> {
+    let policy = settings::read(&settings_of(row), &Server(Checks::Nothing));
+    policy.map(Rc::new).map_err(|fault| Error::setting(&text(row[0]), &fault))
+}
+
+fn settings_of(row: &[Option<pg_sys::Datum>; 2]) -> Map<String, Value> {
+    // SAFETY: the column is a jsonb, checked when the table was opened.
+    match row[1].map(|settings| unsafe { datum::to_json(settings) }) {
+        Some(Value::Object(settings)) => settings,
+        _ => Map::new(),
+    }
+}
+
+fn read_resource_type(row: &[Option<pg_sys::Datum>; 4]) -> Result<Rc<ResourceType>, Error> {
+    Ok(Rc::new(ResourceType {
+        schema: text(row[1]),
+        relation: text(row[2]),
+        id_column: text(row[3]),
+    }))
+}
+
+fn text(column: Option<pg_sys::Datum>) -> String {
+    // SAFETY: the column is a text, checked when the table was opened.
+    column.map(|text| datum::to_utf8(unsafe { datum::bytes(text) }).to_owned()).unwrap_or_default()
+}
+
+/// Once for the life of the backend.
+fn register_callback() {
+    if !REGISTERED.replace(true) {
+        // SAFETY: the function is static and matches the signature of inval.h.
+        unsafe {
+            pg_sys::CacheRegisterRelcacheCallback(Some(on_table_change), pg_sys::Datum::null())
+        };
+    }
+}
+
+/// Called by inval.c whenever a table has changed; all of them where `table` is 0.
+unsafe extern "C-unwind" fn on_table_change(_arg: pg_sys::Datum, table: pg_sys::Oid) {
+    CACHE.with_borrow_mut(|cache| {
+        if table == pg_sys::InvalidOid || cache.tables.contains(&table) {
+            *cache = Cache::default();
+        }
+    });
+}
+
+/// `sql/functions/settings.sql`: the statement triggers of both tables.
+#[pg_extern(sql = false)]
+fn idempotency_settings_changed(fcinfo: pg_sys::FunctionCallInfo) -> Done {
+    // SAFETY: a function that returns `trigger` is called by the trigger manager only, and gets the
+    // trigger's data as its context (trigger.h).
+    unsafe {
+        let trigger = (*fcinfo).context.cast::<pg_sys::TriggerData>();
+        pg_sys::CacheInvalidateRelcache((*trigger).tg_relation);
+    }
+    Done
+}
