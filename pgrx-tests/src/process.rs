@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{LazyLock, Mutex};
 
-/// SIGQUIT is PostgreSQL's immediate shutdown and PgBouncer's too; who is still there after five
-/// seconds is killed.
+/// SIGQUIT is PostgreSQL's immediate shutdown and PgBouncer's too; who still runs after five seconds
+/// is killed. A zombie (Z) has ended: nobody may be there to wait for it.
 const REAPER: &str = r#"
 while read -r what arg; do
   case $what in
@@ -23,7 +23,7 @@ done
 [ -z "$pids" ] || kill -QUIT $pids
 for p in $pids; do
   n=0
-  while kill -0 "$p" && [ $n -lt 100 ]; do n=$((n + 1)); sleep 0.05; done
+  while grep -q '^State:.[^Z]' "/proc/$p/status" && [ $n -lt 100 ]; do n=$((n + 1)); sleep 0.05; done
   kill -KILL "$p"
 done
 rm -rf "$@"
