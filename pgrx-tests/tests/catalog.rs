@@ -36,7 +36,14 @@ const FUNCTIONS: &[(&str, &str, &str, &str)] = &[
         "idempotency_outcome",
         "v u false",
     ),
+    ("idempotency_configure", "operation text, settings jsonb", "jsonb", "v u false"),
     ("idempotency_grant", "role name", "void", "v u true"),
+    (
+        "idempotency_register_resource",
+        "resource_type text, relation regclass, id_column name",
+        "void",
+        "v u false",
+    ),
     ("idempotency_release", "token uuid DEFAULT NULL::uuid", "void", "v u false"),
     (
         "idempotency_replay",
@@ -44,6 +51,7 @@ const FUNCTIONS: &[(&str, &str, &str, &str)] = &[
         "idempotency_outcome",
         "v u false",
     ),
+    ("settings_changed", "", "trigger", "v u false"),
 ];
 
 /// The functions that read and write nothing: the only ones that everybody may execute.
