@@ -11,6 +11,7 @@ pub mod call;
 pub mod cluster;
 pub mod database;
 pub mod isolation;
+pub mod operation;
 pub mod outcome;
 pub mod paths;
 pub mod pooler;

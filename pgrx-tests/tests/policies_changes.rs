@@ -1,0 +1,161 @@
+//! When a change of settings reaches whom, who may make one, and that a dump has them.
+
+use pg_idempotency_tests::operation::*;
+use pg_idempotency_tests::prelude::*;
+use serde_json::{Value, json};
+
+fn admin(db: &Database<'_>) -> Session {
+    db.session_as(Role::Superuser, "admin")
+}
+
+/// The claims of a session whose cache is warm: `invalid` where the setting is there.
+fn is_required(session: &mut Session) -> bool {
+    let outcome = session.call(claim(None::<&str>)).outcome;
+    assert!(outcome == "invalid" || outcome == "bypassed", "{outcome}");
+    outcome == "invalid"
+}
+
+const REQUIRE: &str = "SELECT idempotency_configure('POST /orders', '{\"mode\": \"required\"}')";
+const RELAX: &str = "SELECT idempotency_configure('POST /orders', '{\"mode\": null}')";
+
+/// By the function, and by plain statements of the table's owner of every kind.
+#[test]
+fn a_change_by_another_session_is_seen_by_the_next_transaction() {
+    let db = Database::fresh();
+    let mut session = db.session("session");
+    assert!(!is_required(&mut session));
+    for (change, expected) in [
+        (REQUIRE, true),
+        (RELAX, false),
+        ("UPDATE idempotency.operations SET settings = '{\"mode\": \"required\"}'", true),
+        ("DELETE FROM idempotency.operations", false),
+        ("INSERT INTO idempotency.operations VALUES ('POST /orders', '{\"mode\": \"required\"}')", true),
+        ("TRUNCATE idempotency.operations", false),
+        ("INSERT INTO idempotency.operations VALUES ('POST /orders', '{\"mode\": \"required\"}')", true),
+        ("UPDATE idempotency.operations SET operation = 'POST /else'", false),
+        ("SET session_replication_role = replica;
+          UPDATE idempotency.operations SET operation = 'POST /orders'; RESET session_replication_role", true),
+    ] {
+        db.run(change);
+        assert_eq!(is_required(&mut session), expected, "after {change}");
+    }
+}
+
+#[test]
+fn a_change_is_seen_by_nobody_else_before_its_commit() {
+    let db = Database::fresh();
+    let (mut admin, mut session) = (admin(&db), db.session("session"));
+    admin.run(&format!("BEGIN; {REQUIRE}"));
+    assert!(is_required(&mut admin), "its own transaction sees it");
+    assert!(!is_required(&mut session), "and nobody waits for it");
+    admin.run("COMMIT");
+    assert!(is_required(&mut session));
+}
+
+#[test]
+fn a_change_that_is_rolled_back_is_seen_by_nobody() {
+    let db = Database::fresh();
+    let (mut admin, mut session) = (admin(&db), db.session("session"));
+    for (undo, done) in [("ROLLBACK", "BEGIN; ROLLBACK"), ("ROLLBACK TO s", "COMMIT")] {
+        admin.run(&format!("BEGIN; SAVEPOINT s; {REQUIRE}"));
+        assert!(is_required(&mut admin));
+        admin.run(undo);
+        assert!(!is_required(&mut admin), "after {undo}");
+        admin.run(done);
+        assert!(!is_required(&mut admin) && !is_required(&mut session), "after {done}");
+    }
+}
+
+#[test]
+fn a_prepared_change_is_seen_from_its_commit_on() {
+    let db = Database::fresh();
+    let (mut admin, mut session) = (admin(&db), db.session("session"));
+    admin.run(&format!("BEGIN; {REQUIRE}; PREPARE TRANSACTION 'settings of {}'", db.name()));
+    assert!(!is_required(&mut admin) && !is_required(&mut session));
+    admin.run(&format!("COMMIT PREPARED 'settings of {}'", db.name()));
+    assert!(is_required(&mut admin) && is_required(&mut session));
+}
+
+/// Settings that no function has checked, because the owner wrote them by hand: an error that says
+/// which and where, never a guess.
+#[test]
+fn nonsense_written_by_hand_is_an_error() {
+    let db = Database::fresh();
+    let mut session = db.session("session");
+    configure(&db, json!({"mode": "required"}));
+    db.run("UPDATE idempotency.operations SET settings = '{\"mode\": \"sometimes\"}'");
+    let message = "invalid settings of operation \"POST /orders\"";
+    assert_says(session.refused(claim("k")), "22023", [message, "\"mode\" must be", "settings"]);
+    configure(&db, json!({"mode": null}));
+    session.call(claim("k")).expect("claimed");
+}
+
+/// Everything that complete decides is decided by what held when the key was claimed.
+#[test]
+fn an_open_claim_keeps_its_settings() {
+    let db = Database::fresh();
+    let mut session = db.session("session");
+    session.run("BEGIN");
+    session.call(claim("k")).expect("claimed");
+    configure(
+        &db,
+        json!({"kept_statuses": "{[200,300)}", "body_format": "json", "max_body": 1, "retention": "1 day",
+               "form": "resource", "key_space": "other", "mode": "forbidden"}),
+    );
+    let sent = session.call(complete(404).with("body", "not JSON")).expect("completed");
+    assert_eq!(sent.expires_at, None);
+    session.run("COMMIT");
+    db.run("DELETE FROM idempotency.operations");
+    assert_eq!(session.call(claim("k")).expect("replayed").answer(), sent.answer());
+}
+
+// ---- operations that are not listed --------------------------------------------------------
+
+#[test]
+fn a_listed_operation_does_not_care_for_unlisted() {
+    let db = Database::fresh();
+    configure(&db, json!({}));
+    let mut session = db.session("session");
+    for unlisted in ["ignored", "forbidden"] {
+        session.run(&format!("SET pg_idempotency.unlisted = {unlisted}"));
+        session.call(claim("k")).expect("claimed");
+    }
+    session.refused(claim_by("alice", "POST /new", "k")).expect_ours("IK007").mentions("POST /new");
+    session.call(claim_by("alice", "POST /new", None::<&str>)).expect("bypassed");
+}
+
+// ---- rights --------------------------------------------------------------------------------
+
+#[test]
+fn only_the_owner_changes_settings() {
+    let db = Database::fresh();
+    for role in [Role::Backend, Role::Outsider] {
+        let mut session = db.session_as(role, "session");
+        session.refused(configuring(ORDERS, json!({}))).expect("42501");
+        session
+            .refused("SELECT idempotency_register_resource('order', 'orders', 'id')")
+            .expect("42501");
+        session.refused("SELECT settings FROM idempotency.operations").expect("42501");
+        session.refused("UPDATE idempotency.resource_types SET id_column = 'note'").expect("42501");
+    }
+    let rows = "SELECT (SELECT count(*) FROM idempotency.operations) + (SELECT count(*) FROM idempotency.resource_types)";
+    assert_eq!(db.value::<i64>(rows), 0);
+}
+
+// ---- dumps ---------------------------------------------------------------------------------
+
+/// pg_dump into psql: the settings are there, and they hold.
+#[test]
+fn a_dump_has_the_settings() {
+    let db = Database::fresh();
+    configure(&db, json!({"mode": "required", "key_space": "or'ders"}));
+    configure_operation(&db, "PUT /\u{e9}\\t", json!({"preset": "create"}));
+    db.run("SELECT idempotency_register_resource('order', 'orders', 'id')");
+    let restored = Cluster::shared().database_with("TEMPLATE template0");
+    copy_by_dump(&db, &restored);
+    for table in ["operations", "resource_types"] {
+        let rows = format!("SELECT jsonb_agg(t ORDER BY t) FROM idempotency.{table} t");
+        assert_eq!(restored.value::<Value>(&rows), db.value::<Value>(&rows), "{table}");
+    }
+    restored.session("session").call(claim(None::<&str>)).expect("invalid");
+}
