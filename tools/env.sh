@@ -11,7 +11,6 @@
 #   PGRX_HOME             pgrx' own settings
 #   PGRX_VERSION          the version that Cargo.toml pins
 #   TOOLS_CACHE           what outlives target/ and is shared by checkouts: cargo-pgrx
-#   CARGO_TARGET_DIR      target/ of this checkout, whatever else is set: paths below count on it
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]:-$0}")/.." && pwd -P)
 
@@ -21,8 +20,11 @@ postgres_tree() { printf '%s/target/postgres-%s\n' "$root" "$1"; }
 # The directory of programs in a tree ($1) of a major version ($2).
 tree_bindir() { printf '%s/usr/lib/postgresql/%s/bin\n' "$1" "$2"; }
 
-# Cargo from rustup's usual place, where a login shell would have put it on PATH.
+[ -n "${HOME:-}" ] || HOME=$(getent passwd "$(id -u)" | cut -d: -f6)
+
+# Cargo from rustup's usual place, where a login shell would have put it on PATH; pgbouncer lies in /usr/sbin.
 command -v cargo >/dev/null || PATH=$PATH:$HOME/.cargo/bin
+case :$PATH: in *:/usr/sbin:*) ;; *) PATH=$PATH:/usr/sbin ;; esac
 
 PG_MAJOR=${PG_MAJOR:-15}
 TOOLS_CACHE=${TOOLS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pg_idempotency}
@@ -30,12 +32,11 @@ PGRX_VERSION=$(sed -nE 's/^pgrx = .*"=([0-9.]+)".*/\1/p' "$root/Cargo.toml")
 PGRX_HOME=$root/target/pgrx-home
 PG_IDEMPOTENCY_PG_BIN=$(tree_bindir "$(postgres_tree "$PG_MAJOR")" "$PG_MAJOR")
 PGRX_PG_CONFIG_PATH=$PG_IDEMPOTENCY_PG_BIN/pg_config
-CARGO_TARGET_DIR=$root/target
 RUST_BACKTRACE=0                       # else pgrx writes backtraces into DETAIL
 USER=${USER:-$(id -un)}                # pgrx' test framework wants it set
 case :$PATH: in
   *":$TOOLS_CACHE/cargo-pgrx-$PGRX_VERSION/bin:"*) ;;
   *) PATH=$TOOLS_CACHE/cargo-pgrx-$PGRX_VERSION/bin:$PATH ;;
 esac
-export PG_MAJOR TOOLS_CACHE PGRX_VERSION PGRX_HOME PG_IDEMPOTENCY_PG_BIN PGRX_PG_CONFIG_PATH CARGO_TARGET_DIR RUST_BACKTRACE USER PATH
+export PG_MAJOR TOOLS_CACHE PGRX_VERSION PGRX_HOME PG_IDEMPOTENCY_PG_BIN PGRX_PG_CONFIG_PATH HOME RUST_BACKTRACE USER PATH
 unset PG_VERSION                       # cargo pgrx would read it as an argument

@@ -4,6 +4,7 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/env.sh"
 cd "$root"
+export CARGO_TARGET_DIR=$root/target   # whatever else is set: the paths in the scripts count on it
 unset PGHOST PGHOSTADDR PGPORT PGDATABASE PGUSER PGPASSWORD PGPASSFILE PGSERVICE PGSERVICEFILE \
       PGOPTIONS PGDATA PGSSLMODE PGAPPNAME PGCLIENTENCODING PGTZ PGDATESTYLE
 
