@@ -7,7 +7,8 @@ AS $$
 DECLARE
     called_by_backends CONSTANT name[] := ARRAY[
         'idempotency_claim', 'idempotency_claim_many', 'idempotency_complete',
-        'idempotency_release', 'idempotency_replay'];
+        'idempotency_release', 'idempotency_replay', 'idempotency_resume', 'idempotency_checkpoint',
+        'idempotency_extend', 'idempotency_abandoned'];
     extension CONSTANT pg_extension := e FROM pg_extension AS e WHERE e.extname = 'pg_idempotency';
     function regprocedure;
 BEGIN
@@ -23,5 +24,5 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION idempotency_grant(name) IS 'Lets a role claim, complete, release and replay';
+COMMENT ON FUNCTION idempotency_grant(name) IS 'Lets a role do what a backend needs: claim, complete, release, replay, and work on leases';
 REVOKE ALL ON FUNCTION idempotency_grant(name) FROM PUBLIC;

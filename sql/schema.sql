@@ -72,3 +72,34 @@ COMMENT ON COLUMN idempotency.resource_types.id_column IS 'The column that holds
 
 SELECT pg_catalog.pg_extension_config_dump('idempotency.operations', '');
 SELECT pg_catalog.pg_extension_config_dump('idempotency.resource_types', '');
+
+-- Leases of claims that outlive their transaction. While a lease is open, its request has a record
+-- without an answer (completed_at is NULL) whose token is the lease's. Ended leases are kept for a
+-- while, so that a worker that lost its lease learns that, and not that its token is unknown.
+CREATE TABLE idempotency.leases (
+    token          uuid NOT NULL,
+    scope          text COLLATE "C" NOT NULL,
+    key_space      text COLLATE "C" NOT NULL,
+    key            text COLLATE "C" NOT NULL,
+    deadline       timestamptz NOT NULL,
+    recovery_point text COLLATE "C",
+    recovery_data  jsonb,
+    data           jsonb,
+    ended          boolean NOT NULL,
+    CONSTRAINT leases_pkey PRIMARY KEY (token)
+);
+CREATE INDEX leases_open ON idempotency.leases (deadline) WHERE NOT ended;
+COMMENT ON TABLE idempotency.leases IS 'Who works on requests that outlive their transaction, until when, and how far the work has come';
+COMMENT ON CONSTRAINT leases_pkey ON idempotency.leases IS 'One row per token';
+COMMENT ON INDEX idempotency.leases_open IS 'Finds leases that have run out';
+COMMENT ON COLUMN idempotency.leases.token IS 'Token of the claim';
+COMMENT ON COLUMN idempotency.leases.scope IS 'Principal or tenant';
+COMMENT ON COLUMN idempotency.leases.key_space IS 'The operation, or the name that several operations share';
+COMMENT ON COLUMN idempotency.leases.key IS 'The key';
+COMMENT ON COLUMN idempotency.leases.deadline IS 'Until when nobody else may take over';
+COMMENT ON COLUMN idempotency.leases.recovery_point IS 'The last checkpoint';
+COMMENT ON COLUMN idempotency.leases.recovery_data IS 'What the last checkpoint kept';
+COMMENT ON COLUMN idempotency.leases.data IS 'What a completer needs to repeat the request';
+COMMENT ON COLUMN idempotency.leases.ended IS 'Whether the request was completed, given back or taken over';
+
+SELECT pg_catalog.pg_extension_config_dump('idempotency.leases', '');

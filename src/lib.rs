@@ -32,7 +32,8 @@ extension_sql_file!("../sql/types.sql", name = "types", requires = ["schema"]);
 extension_sql_file!("../sql/functions/claim.sql", name = "claim", requires = ["types"]);
 extension_sql_file!("../sql/functions/complete.sql", name = "complete", requires = ["claim"]);
 extension_sql_file!("../sql/functions/replay.sql", name = "replay", requires = ["complete"]);
-extension_sql_file!("../sql/functions/settings.sql", name = "settings", requires = ["replay"]);
+extension_sql_file!("../sql/functions/lease.sql", name = "lease", requires = ["replay"]);
+extension_sql_file!("../sql/functions/settings.sql", name = "settings", requires = ["lease"]);
 extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["settings"]);
 
 /// Called by PostgreSQL when it loads the library.

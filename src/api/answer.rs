@@ -1,6 +1,7 @@
 //! From a decision to the outcome that is returned.
 
 use idempotency_core::decide::Decision;
+use idempotency_core::held::Claim;
 use idempotency_core::policy::{Form, Policy};
 use idempotency_core::problem::{self, Refusal};
 use pgrx::pg_sys;
@@ -15,7 +16,7 @@ use crate::store::resources::{Existence, existence};
 
 /// Seconds after which a retry makes sense while another transaction holds the key: nobody knows
 /// how long that one will take, and this is the least that the header can say.
-const RETRY_SOON: i32 = 1;
+pub const RETRY_SOON: i32 = 1;
 
 /// The outcome of a decision; `None` where it is to claim.
 ///
@@ -28,7 +29,9 @@ pub fn decided(
 ) -> Result<Option<Outcome>, Error> {
     Ok(match (decision, row) {
         (Decision::Expired, _) => Some(refusal("expired", Refusal::Expired, policy)),
-        (Decision::Claim, _) | (_, None) => None,
+        (Decision::Claim | Decision::Resume | Decision::TakeOver, _) | (_, None) => None,
+        (Decision::InProgress(seconds), Some(_)) => Some(in_progress(seconds, policy)),
+        (Decision::OnHold, Some(_)) => Some(in_progress(RETRY_SOON, policy)),
         (Decision::Replay, Some(row)) => Some(replayed_or_deleted(row, policy)?),
         (Decision::Withheld(reason), Some(row)) => {
             Some(about(refusal("withheld", Refusal::Withheld(reason), policy), row))
@@ -39,10 +42,28 @@ pub fn decided(
     })
 }
 
-/// Somebody else holds the key.
-pub fn in_progress(policy: &Policy) -> Outcome {
-    refusal("in_progress", Refusal::InProgress(RETRY_SOON), policy)
-        .with(Column::RetryAfter, Some(RETRY_SOON.into()))
+/// The outcome of a finished record, to whoever finished it.
+///
+/// # Errors
+/// As for [`decided`].
+pub fn finished(row: &Row, policy: &Policy) -> Result<Outcome, Error> {
+    let decision = row.text(records::Column::Withheld).map_or(Decision::Replay, Decision::Withheld);
+    Ok(decided(decision, Some(row), policy)?.unwrap_or_else(|| Outcome::new("unknown")))
+}
+
+/// The caller holds the key.
+pub fn claimed(claim: &Claim) -> Outcome {
+    Outcome::new("claimed")
+        .with(Column::Token, Some(datum::uuid(claim.token)))
+        .with(Column::Attempt, Some(claim.attempt.into()))
+        .with(Column::Fingerprint, claim.fingerprint.as_deref().map(datum::bytea))
+        .at(Column::CreatedAt, Some(claim.created_at))
+}
+
+/// Somebody else has the request; seconds after which a retry makes sense.
+pub fn in_progress(seconds: i32, policy: &Policy) -> Outcome {
+    refusal("in_progress", Refusal::InProgress(seconds), policy)
+        .with(Column::RetryAfter, Some(seconds.into()))
 }
 
 /// A refusal as a complete answer.

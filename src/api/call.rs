@@ -7,6 +7,8 @@ use idempotency_core::identity::{Identity, MAX_BYTES};
 use idempotency_core::policy::{Anonymous, FingerprintRule, LateRetry, Mode, Policy, Retention};
 use idempotency_core::{Micros, key};
 
+use uuid::Uuid;
+
 use crate::clock;
 use crate::convert::args::Text;
 use crate::error::Error;
@@ -97,6 +99,7 @@ impl<'a> Call<'a> {
         &'f self,
         identity: &Identity,
         fingerprint: Option<&'f [u8]>,
+        token: Option<Uuid>,
     ) -> Request<'f> {
         let key_expires_at = match self.policy.retention {
             Retention::For(span) => {
@@ -108,6 +111,8 @@ impl<'a> Call<'a> {
             operation: self.operation,
             fingerprint: self.compare(fingerprint),
             key_expires_at,
+            token,
+            on_lease_expiry: self.policy.on_lease_expiry,
         }
     }
 

@@ -1,27 +1,27 @@
 //! `idempotency_claim`: look, lock, look again.
 
-use std::time::{Duration, Instant};
-
-use idempotency_core::decide::decide;
+use idempotency_core::decide::{Decision, decide};
 use idempotency_core::held::{Claim, State};
 use idempotency_core::identity::Identity;
+use idempotency_core::lease::Lease;
 use idempotency_core::order;
 use idempotency_core::policy::FingerprintRule;
 use idempotency_core::problem::Refusal;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 
-use super::answer;
 use super::call::{Addressed, Call};
+use super::wait::Wait;
+use super::{answer, lease};
 use crate::clock;
 use crate::convert::args::{Bytes, Jsonb, Text, Uuid};
-use crate::convert::datum;
-use crate::convert::outcome::{Column, Outcome};
+use crate::convert::outcome::Outcome;
 use crate::error::Error;
 use crate::guc::{self, LockOrder};
-use crate::session::key_lock::{KeyLock, Patience};
+use crate::session::key_lock::KeyLock;
 use crate::session::{evaluation, xact};
-use crate::store::records;
+use crate::store::leases::LeaseRow;
+use crate::store::records::{self, Row};
 
 /// `sql/functions/claim.sql`.
 #[pg_extern(sql = false)]
@@ -36,85 +36,40 @@ fn idempotency_claim<'a>(
     token: Option<Uuid>,
     data: Option<Jsonb>,
 ) -> Outcome {
-    let claimed = no_lease(lease_ms.is_some(), token.is_some(), data.is_some()).and_then(|()| {
-        let call = Call::new(scope.as_ref(), operation.as_ref())?;
-        let wait = Wait::new(wait_ms.or(call.policy.wait_ms))?;
-        claim(
-            &call,
-            key.as_ref().map(Text::as_str),
-            fingerprint.as_ref().map(Bytes::as_slice),
-            wait,
-        )
+    let claimed = Call::new(scope.as_ref(), operation.as_ref()).and_then(|call| {
+        let terms = Terms {
+            wait: Wait::new(wait_ms.or(call.policy.wait_ms))?,
+            lease_ms: lease_ms.map(lease::positive).transpose()?,
+            token: token.map(|token| token.0),
+            data: data.as_ref().map(Jsonb::datum),
+        };
+        if terms.data.is_some() && terms.lease_ms.is_none() {
+            return Err(Error::only_for_leases("data"));
+        }
+        let fingerprint = fingerprint.as_ref().map(Bytes::as_slice);
+        claim(&call, key.as_ref().map(Text::as_str), fingerprint, &terms)
     });
     claimed.unwrap_or_else(|error| error.raise())
 }
 
-fn no_lease(lease_ms: bool, token: bool, data: bool) -> Result<(), Error> {
-    let given = [("lease_ms", lease_ms), ("token", token), ("data", data)];
-    match given.into_iter().find(|(_, given)| *given) {
-        Some((argument, _)) => Err(Error::not_supported(argument)),
-        None => Ok(()),
-    }
-}
-
-/// How long a claim waits for the holder of its key.
-#[derive(Clone, Copy)]
-pub enum Wait {
-    /// Not at all.
-    Never,
-    /// Until then, by a clock that nobody sets.
-    Until(Instant),
-    /// Without end.
-    Endless,
-}
-
-impl Wait {
-    /// From milliseconds: 0 never, -1 without end, NULL as the server is configured.
-    ///
-    /// # Errors
-    /// 22023 below -1.
-    pub fn new(wait_ms: Option<i32>) -> Result<Self, Error> {
-        match wait_ms.unwrap_or_else(guc::wait_ms) {
-            0 => Ok(Wait::Never),
-            -1 => Ok(Wait::Endless),
-            wait_ms if wait_ms > 0 => {
-                Ok(Wait::Until(Instant::now() + Duration::from_millis(wait_ms as u64)))
-            }
-            wait_ms => Err(Error::argument(
-                "wait_ms must not be below -1",
-                format!("It is {wait_ms}."),
-                "Pass milliseconds, 0 not to wait, or -1 to wait without end.",
-            )),
-        }
-    }
-
-    /// Takes the lock, waiting as long as this allows; false at the end of it, and at once where as
-    /// many as are allowed are waiting.
-    fn acquire(self, lock: &KeyLock, max_waiters: Option<i32>) -> bool {
-        if lock.try_acquire() {
-            return true;
-        }
-        // The holder's request is counted too.
-        if max_waiters.is_some_and(|max_waiters| lock.requests() > max_waiters) {
-            return false;
-        }
-        match self {
-            Wait::Never => false,
-            Wait::Endless => lock.acquire_within(Patience::Endless),
-            Wait::Until(deadline) => {
-                let left = deadline.saturating_duration_since(Instant::now()).as_millis();
-                left > 0 && lock.acquire_within(Patience::Millis(left as i32))
-            }
-        }
-    }
+/// On what terms a key is claimed.
+pub struct Terms {
+    /// How long to wait for its holder.
+    pub wait: Wait,
+    /// The length of the lease, in milliseconds; `None`: until the transaction ends.
+    pub lease_ms: Option<i32>,
+    /// The caller's own token.
+    pub token: Option<uuid::Uuid>,
+    /// What a completer needs, a `jsonb`.
+    pub data: Option<pg_sys::Datum>,
 }
 
 /// Claims the key that a header names.
-pub fn claim(
+fn claim(
     call: &Call<'_>,
     header: Option<&str>,
     fingerprint: Option<&[u8]>,
-    wait: Wait,
+    terms: &Terms,
 ) -> Result<Outcome, Error> {
     match call.address(header)? {
         Addressed::Bypassed => {
@@ -126,7 +81,7 @@ pub fn claim(
         }
         Addressed::To(identity) => {
             call.check_fingerprint(fingerprint, true)?;
-            claim_identity(call, identity, fingerprint, wait)
+            claim_identity(call, identity, fingerprint, terms)
         }
     }
 }
@@ -136,7 +91,7 @@ pub fn claim_identity(
     call: &Call<'_>,
     identity: Identity,
     fingerprint: Option<&[u8]>,
-    wait: Wait,
+    terms: &Terms,
 ) -> Result<Outcome, Error> {
     // SAFETY: raises 25006 where nothing may be written, on a standby too.
     unsafe { pg_sys::PreventCommandIfReadOnly(c"idempotency_claim()".as_ptr()) };
@@ -146,15 +101,15 @@ pub fn claim_identity(
     if !has_completed(&identity)? {
         check_order(&identity)?;
     }
-    if let Seen::Answered(outcome) = look(call, &identity, fingerprint)? {
+    if let Seen::Answered(outcome) = look(call, &identity, fingerprint, terms)? {
         return Ok(outcome);
     }
     let lock = KeyLock::of(&identity);
-    if !wait.acquire(&lock, call.policy.max_waiters) {
-        return Ok(answer::in_progress(&call.policy));
+    if !terms.wait.acquire(&lock, call.policy.max_waiters) {
+        return Ok(answer::in_progress(answer::RETRY_SOON, &call.policy));
     }
-    match look(call, &identity, fingerprint)? {
-        Seen::Claim { replaces } => Ok(hold(call, identity, fingerprint, replaces)),
+    match look(call, &identity, fingerprint, terms)? {
+        Seen::ToExecute(found) => take(call, identity, fingerprint, terms, *found),
         Seen::Answered(outcome) => {
             lock.release();
             Ok(outcome)
@@ -167,16 +122,20 @@ fn has_completed(identity: &Identity) -> Result<bool, Error> {
     match xact::with_ledger(|ledger| ledger.own(identity).map(|claim| claim.state)) {
         None => Ok(false),
         Some(State::Completed(_)) => Ok(true),
-        Some(State::Held | State::Released(_)) => Err(Error::already_held(identity)),
+        Some(State::Held | State::Released(_) | State::Freed(_)) => {
+            Err(Error::already_held(identity))
+        }
     }
 }
 
-fn check_order(identity: &Identity) -> Result<(), Error> {
+/// Refuses what could deadlock, as far as the server is configured to.
+///
+/// # Errors
+/// IK001.
+pub fn check_order(identity: &Identity) -> Result<(), Error> {
     let wrote = xact::has_transaction_id();
-    let Err(fault) = xact::with_ledger(|ledger| order::check(wrote, ledger.greatest(), identity))
-    else {
-        return Ok(());
-    };
+    let checked = xact::with_ledger(|ledger| order::check(wrote, ledger.greatest(), identity));
+    let Err(fault) = checked else { return Ok(()) };
     let error = Error::out_of_order(&fault, identity);
     match guc::lock_order() {
         LockOrder::Error => return Err(error),
@@ -188,49 +147,99 @@ fn check_order(identity: &Identity) -> Result<(), Error> {
 
 /// What a look at the key shows.
 enum Seen {
-    /// The request is to be executed; whether an expired record has to give way to it.
-    Claim { replaces: bool },
     /// The request is answered.
     Answered(Outcome),
+    /// The request is to be executed, or to be gone on with.
+    ToExecute(Box<Found>),
 }
 
-fn look(call: &Call<'_>, identity: &Identity, fingerprint: Option<&[u8]>) -> Result<Seen, Error> {
+/// What is there of a request that is to be executed.
+struct Found {
+    /// A record that has expired, or of a lease.
+    row: Option<Row>,
+    lease: Option<LeaseRow>,
+    /// Whether the lease is the caller's own.
+    resumes: bool,
+}
+
+fn look(
+    call: &Call<'_>,
+    identity: &Identity,
+    fingerprint: Option<&[u8]>,
+    terms: &Terms,
+) -> Result<Seen, Error> {
     let row = records::find(identity)?;
-    let record = row.as_ref().map(records::Row::record);
-    let decision = decide(record.as_ref(), &call.request(identity, fingerprint), clock::now());
-    Ok(match answer::decided(decision, row.as_ref(), &call.policy)? {
-        Some(outcome) => Seen::Answered(outcome),
-        None => Seen::Claim { replaces: row.is_some() },
-    })
+    let lease = row.as_ref().map(lease::of_record).transpose()?.flatten();
+    let record = row.as_ref().map(|row| row.record(lease.as_ref().map(|row| row.lease)));
+    let request = call.request(identity, fingerprint, terms.token);
+    let decision = decide(record.as_ref(), &request, clock::now());
+    if let Some(outcome) = answer::decided(decision, row.as_ref(), &call.policy)? {
+        return Ok(Seen::Answered(outcome));
+    }
+    let resumes = decision == Decision::Resume;
+    Ok(Seen::ToExecute(Box::new(Found { row, lease, resumes })))
 }
 
-/// Notes the claim whose lock was just won.
-fn hold(
+/// Notes the claim whose lock was just won, and writes its lease where it has one.
+fn take(
     call: &Call<'_>,
     identity: Identity,
     fingerprint: Option<&[u8]>,
-    replaces: bool,
-) -> Outcome {
-    let created_at = clock::now();
+    terms: &Terms,
+    found: Found,
+) -> Result<Outcome, Error> {
+    if let (true, Some(row), Some(own)) = (found.resumes, &found.row, &found.lease) {
+        return resume(lease::claim_of(&identity, row, own)?, own, terms);
+    }
+    let claim = new_claim(call, identity, fingerprint, terms, &found);
+    let wrote = xact::has_transaction_id();
+    xact::with_ledger_mut(|ledger| ledger.hold(claim.clone(), wrote));
+    match (terms.lease_ms, found.lease) {
+        (Some(lease_ms), from) => {
+            Ok(lease::outcome(&claim, &lease::begin(&claim, lease_ms, terms.data, from)?))
+        }
+        (None, Some(taken_over)) => Ok(lease::outcome(&claim, &taken_over)),
+        (None, None) => Ok(answer::claimed(&claim)),
+    }
+}
+
+/// Goes on with the caller's own lease.
+fn resume(claim: Claim, own: &LeaseRow, terms: &Terms) -> Result<Outcome, Error> {
+    let mut row = own.clone();
+    lease::hold(claim.clone());
+    if let Some(lease_ms) = terms.lease_ms {
+        row = lease::extended(row, lease_ms);
+        row.data = terms.data.or(row.data);
+        crate::store::leases::update(&row)?;
+    }
+    Ok(lease::outcome(&claim, &row))
+}
+
+fn new_claim(
+    call: &Call<'_>,
+    identity: Identity,
+    fingerprint: Option<&[u8]>,
+    terms: &Terms,
+    found: &Found,
+) -> Claim {
+    let now = clock::now();
+    let earlier = found.row.as_ref().filter(|_| found.lease.is_some()).map(Row::earlier);
+    let (created_at, attempt) = earlier.unwrap_or((now, 0));
+    let token = terms.token.unwrap_or_else(|| super::token::new(now));
     let fingerprint = fingerprint.filter(|_| call.policy.fingerprint != FingerprintRule::Ignored);
-    let claim = Claim {
+    let taken_over: Option<Lease> = found.lease.as_ref().map(|row| row.lease);
+    Claim {
         identity,
         operation: call.operation.into(),
         policy: call.policy.clone(),
-        token: super::token::new(created_at),
+        token,
         fingerprint: fingerprint.map(<[u8]>::to_vec),
         created_at,
-        attempt: 1,
-        replaces,
+        attempt: attempt.saturating_add(1),
+        replaces: found.row.is_some(),
+        is_leased: terms.lease_ms.is_some(),
+        lease: terms.lease_ms.map(|_| token).or(taken_over.map(|lease| lease.token)),
         level: xact::nest_level(),
         state: State::Held,
-    };
-    let outcome = Outcome::new("claimed")
-        .with(Column::Token, Some(datum::uuid(claim.token)))
-        .with(Column::Attempt, Some(claim.attempt.into()))
-        .with(Column::Fingerprint, fingerprint.map(datum::bytea))
-        .at(Column::CreatedAt, Some(created_at));
-    let wrote = xact::has_transaction_id();
-    xact::with_ledger_mut(|ledger| ledger.hold(claim, wrote));
-    outcome
+    }
 }

@@ -7,7 +7,8 @@ use pgrx::prelude::*;
 
 use super::answer;
 use super::call::{Addressed, Call};
-use super::claim::{Wait, claim_identity};
+use super::claim::{Terms, claim_identity};
+use super::wait::Wait;
 use crate::convert::args::{Array, Text};
 use crate::convert::datum;
 use crate::convert::outcome::{Outcome, Rows};
@@ -28,9 +29,10 @@ fn idempotency_claim_many<'a>(
 ) -> Rows {
     let claimed = Call::new(scope.as_ref(), operation.as_ref()).and_then(|call| {
         let wait = Wait::new(wait_ms.or(call.policy.wait_ms))?;
+        let terms = Terms { wait, lease_ms: None, token: None, data: None };
         let keys = read_keys(keys.as_ref())?;
         let fingerprints = read_fingerprints(fingerprints.as_ref(), keys.len())?;
-        claim_many(&call, &keys, &fingerprints, wait)
+        claim_many(&call, &keys, &fingerprints, &terms)
     });
     Rows(claimed.unwrap_or_else(|error| error.raise()))
 }
@@ -39,7 +41,7 @@ fn claim_many(
     call: &Call<'_>,
     headers: &[Option<&str>],
     fingerprints: &[Option<&[u8]>],
-    wait: Wait,
+    terms: &Terms,
 ) -> Result<Vec<Outcome>, Error> {
     let mut outcomes = vec![Outcome::new("bypassed"); headers.len()];
     let mut wanted = Vec::with_capacity(headers.len());
@@ -58,7 +60,7 @@ fn claim_many(
         call.check_fingerprint(fingerprints[*i], true)?;
     }
     for (identity, i) in wanted {
-        outcomes[i] = claim_identity(call, identity, fingerprints[i], wait)?;
+        outcomes[i] = claim_identity(call, identity, fingerprints[i], terms)?;
     }
     Ok(outcomes)
 }

@@ -2,7 +2,7 @@
 
 use idempotency_core::Micros;
 use idempotency_core::completion::{self, Completion, Decided, is_success};
-use idempotency_core::held::{Claim, State};
+use idempotency_core::held::{Claim, NotHeld, State};
 use idempotency_core::key::uuidv7_millis;
 use idempotency_core::policy::{Form, LateRetry, Retention};
 use pgrx::pg_sys;
@@ -10,11 +10,13 @@ use pgrx::prelude::*;
 
 use super::check::completion_check;
 use super::given::{self, Answer};
+use super::lease;
 use crate::convert::args::{Bytes, Jsonb, Text, Uuid};
 use crate::convert::datum;
 use crate::convert::outcome::Outcome;
 use crate::error::Error;
 use crate::session::xact;
+use crate::store::leases;
 use crate::store::records::{self, Row};
 use crate::store::resources::{Existence, existence};
 use crate::{clock, guc};
@@ -34,38 +36,60 @@ fn idempotency_complete<'a>(
     withhold: Option<Text<'a>>,
     token: Option<Uuid>,
 ) -> Outcome {
-    let body =
-        given::Body { text: body.as_ref(), json: body_json.as_ref(), bytes: body_bytes.as_ref() };
-    let completed = given::status(status).and_then(|status| {
-        let answer = Answer {
-            status,
-            headers: given::headers(headers.as_ref(), content_type.as_ref(), &body)?,
-            body: body.bytea()?,
-            resource_type: given::name("resource_type", resource_type.as_ref())?,
-            resource_id: given::name("resource_id", resource_id.as_ref())?,
-            withhold: given::name("withhold", withhold.as_ref())?,
-        };
-        complete(answer, token.map(|token| token.0))
-    });
+    let arguments = given::Arguments {
+        status,
+        body: given::Body {
+            text: body.as_ref(),
+            json: body_json.as_ref(),
+            bytes: body_bytes.as_ref(),
+        },
+        content_type: content_type.as_ref(),
+        headers: headers.as_ref(),
+        resource_type: resource_type.as_ref(),
+        resource_id: resource_id.as_ref(),
+        withhold: withhold.as_ref(),
+    };
+    let token = token.map(|token| token.0);
+    let completed = arguments.read().and_then(|answer| complete(answer, token));
     completed.unwrap_or_else(|error| error.raise())
 }
 
-fn complete(mut answer: Answer<'_>, token: Option<uuid::Uuid>) -> Result<Outcome, Error> {
+fn complete(answer: Answer<'_>, token: Option<uuid::Uuid>) -> Result<Outcome, Error> {
     if token.is_none() && xact::with_ledger(|ledger| ledger.passes_through()) {
         return Ok(answer.outcome(c"bypassed"));
     }
-    let claim = xact::with_ledger(|ledger| ledger.find(token).cloned()).map_err(Error::not_held)?;
-    let Decided { completion, rewritten } = decide(&claim, &answer)?;
+    finish(&claim(token)?, answer)
+}
+
+/// The claim to act on. A token that is not of this transaction may be that of a lease.
+///
+/// # Errors
+/// IK002, IK005, 22023, 55P03.
+pub fn claim(token: Option<uuid::Uuid>) -> Result<Claim, Error> {
+    match (xact::with_ledger(|ledger| ledger.find(token).cloned()), token) {
+        (Ok(claim), _) => Ok(claim),
+        (Err(NotHeld::UnknownToken), Some(token)) => lease::held(token),
+        (Err(why), _) => Err(Error::not_held(why)),
+    }
+}
+
+/// Records the answer of a claim, as far as its operation keeps it.
+///
+/// # Errors
+/// IK006 where the answer is refused. What PostgreSQL and functions of the user's raise is passed
+/// on.
+pub fn finish(claim: &Claim, mut answer: Answer<'_>) -> Result<Outcome, Error> {
+    let Decided { completion, rewritten } = decide(claim, &answer)?;
     if let Some(body) = rewritten {
         answer.body = Some(datum::bytea(body.as_bytes()));
     }
     match completion {
         Completion::Release => {
-            settle(&claim, State::Released(xact::nest_level()));
+            settle(claim, State::Released(xact::nest_level()));
             Ok(answer.outcome(c"released"))
         }
-        Completion::Keep => record(&claim, answer, None),
-        Completion::Withhold(reason) => record(&claim, answer, Some(&reason)),
+        Completion::Keep => record(claim, answer, None),
+        Completion::Withhold(reason) => record(claim, answer, Some(&reason)),
     }
 }
 
@@ -81,7 +105,7 @@ fn decide(claim: &Claim, answer: &Answer<'_>) -> Result<Decided, Error> {
 
 /// Marks the claim. Before any function of the user's runs, so that none can complete it once more;
 /// an error undoes both with the (sub)transaction.
-fn settle(claim: &Claim, state: State) {
+pub fn settle(claim: &Claim, state: State) {
     xact::with_ledger_mut(|ledger| ledger.settle(claim.token, state));
 }
 
@@ -96,11 +120,11 @@ fn record(claim: &Claim, mut answer: Answer<'_>, withheld: Option<&str>) -> Resu
         check_resource(claim, &answer)?;
     }
     answer.headers = answer.headers.storable();
-    if claim.replaces {
-        records::delete(&claim.identity)?;
-    }
     let row = row(claim, &answer, withheld);
-    records::insert(&row)?;
+    records::insert(&claim.identity, &row, claim.replaces)?;
+    if let Some(lease) = claim.lease {
+        leases::end(lease)?;
+    }
     Ok(super::answer::about(answer.outcome(c"completed"), &row))
 }
 
@@ -132,21 +156,13 @@ fn row(claim: &Claim, answer: &Answer<'_>, withheld: Option<&str>) -> Row {
         answer.headers.clone().without_representation()
     };
     let headers = (!headers.is_empty()).then(|| datum::jsonb(&headers.to_json()));
-    Row::new()
-        .with(Scope, Some(datum::text(&claim.identity.scope)))
-        .with(KeySpace, Some(datum::text(&claim.identity.key_space)))
-        .with(Key, Some(datum::text(&claim.identity.key)))
-        .with(Operation, Some(datum::text(&claim.operation)))
-        .with(Fingerprint, claim.fingerprint.as_deref().map(datum::bytea))
+    Row::of(claim)
         .with(Status, Some(answer.status.into()))
         .with(Headers, headers.filter(|_| withheld.is_none()))
         .with(Body, answer.body.filter(|_| withheld.is_none() && is_response))
         .with(ResourceType, answer.resource_type.map(datum::text))
         .with(ResourceId, answer.resource_id.map(datum::text))
         .with(Withheld, withheld.map(datum::text))
-        .with(Token, Some(datum::uuid(claim.token)))
-        .with(Attempt, Some(claim.attempt.into()))
-        .with(CreatedAt, Some(claim.created_at.into()))
         .with(CompletedAt, Some(completed_at.into()))
         .with(ExpiresAt, expires_at(claim, completed_at).map(pg_sys::Datum::from))
 }

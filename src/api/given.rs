@@ -42,6 +42,41 @@ pub struct Body<'a> {
     pub bytes: Option<&'a Bytes>,
 }
 
+/// The arguments that make an answer.
+pub struct Arguments<'a> {
+    /// HTTP status.
+    pub status: Option<i32>,
+    /// The body.
+    pub body: Body<'a>,
+    /// The content type.
+    pub content_type: Option<&'a Text<'a>>,
+    /// Header fields.
+    pub headers: Option<&'a Jsonb>,
+    /// Pointer: type.
+    pub resource_type: Option<&'a Text<'a>>,
+    /// Pointer: id.
+    pub resource_id: Option<&'a Text<'a>>,
+    /// Why nothing is to be kept.
+    pub withhold: Option<&'a Text<'a>>,
+}
+
+impl<'a> Arguments<'a> {
+    /// The answer, checked.
+    ///
+    /// # Errors
+    /// 22004, 22023.
+    pub fn read(&self) -> Result<Answer<'a>, Error> {
+        Ok(Answer {
+            status: read_status(self.status)?,
+            headers: read_headers(self.headers, self.content_type, &self.body)?,
+            body: self.body.bytea()?,
+            resource_type: name("resource_type", self.resource_type)?,
+            resource_id: name("resource_id", self.resource_id)?,
+            withhold: name("withhold", self.withhold)?,
+        })
+    }
+}
+
 impl<'a> Answer<'a> {
     /// Whether it points to a resource.
     pub fn pointer(&self) -> Option<(&'a str, &'a str)> {
@@ -103,11 +138,7 @@ impl Body<'_> {
     }
 }
 
-/// A final HTTP status.
-///
-/// # Errors
-/// 22004, 22023.
-pub fn status(status: Option<i32>) -> Result<i32, Error> {
+fn read_status(status: Option<i32>) -> Result<i32, Error> {
     let status = status.ok_or_else(|| Error::null("status"))?;
     if FINAL_STATUSES.contains(&status) {
         return Ok(status);
@@ -120,10 +151,7 @@ pub fn status(status: Option<i32>) -> Result<i32, Error> {
 }
 
 /// The headers, the content type among them.
-///
-/// # Errors
-/// 22023 where they cannot be headers, or the content type is given twice and differs.
-pub fn headers(
+fn read_headers(
     json: Option<&Jsonb>,
     content_type: Option<&Text<'_>>,
     body: &Body<'_>,
@@ -143,13 +171,7 @@ pub fn headers(
 }
 
 /// A name or an id.
-///
-/// # Errors
-/// 22023 where it is too long.
-pub fn name<'a>(
-    argument: &'static str,
-    value: Option<&Text<'a>>,
-) -> Result<Option<&'a str>, Error> {
+fn name<'a>(argument: &'static str, value: Option<&'a Text<'a>>) -> Result<Option<&'a str>, Error> {
     let value = value.map(Text::as_str);
     match value.map(str::len) {
         Some(length) if length > MAX_NAME => Err(Error::argument(

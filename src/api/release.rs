@@ -1,11 +1,13 @@
 //! `idempotency_release`: nothing is recorded.
 
-use idempotency_core::held::State;
+use idempotency_core::held::{Claim, State};
 use pgrx::prelude::*;
 
+use super::complete::{claim, settle};
 use crate::convert::args::Uuid;
 use crate::error::Error;
 use crate::session::xact;
+use crate::store::{leases, records};
 
 /// `sql/functions/complete.sql`.
 #[pg_extern(sql = false)]
@@ -13,17 +15,26 @@ fn idempotency_release(token: Option<Uuid>) {
     release(token.map(|token| token.0)).unwrap_or_else(|error| error.raise());
 }
 
-/// Marks the claim as given up. Its lock stays: until the transaction ends it may still be undone
-/// by a rollback to a savepoint.
 fn release(token: Option<uuid::Uuid>) -> Result<(), Error> {
-    let level = xact::nest_level();
-    xact::with_ledger_mut(|ledger| {
-        let token = match ledger.find(token) {
-            Ok(claim) => claim.token,
-            Err(_) if token.is_none() && ledger.passes_through() => return Ok(()),
-            Err(why) => return Err(Error::not_held(why)),
-        };
-        ledger.settle(token, State::Released(level));
-        Ok(())
-    })
+    if token.is_none() && xact::with_ledger(|ledger| ledger.passes_through()) {
+        return Ok(());
+    }
+    let claim = claim(token)?;
+    if claim.is_leased { free(&claim) } else { give_up(&claim) }
+}
+
+/// The lock stays: until the transaction ends this may still be undone by a rollback to a savepoint.
+fn give_up(claim: &Claim) -> Result<(), Error> {
+    settle(claim, State::Released(xact::nest_level()));
+    Ok(())
+}
+
+/// Gives a lease back: the request counts as never begun, once the transaction has committed.
+///
+/// # Errors
+/// 55000 where the tables are not as this library expects.
+pub fn free(claim: &Claim) -> Result<(), Error> {
+    settle(claim, State::Freed(xact::nest_level()));
+    records::delete(&claim.identity)?;
+    leases::end(claim.token)
 }

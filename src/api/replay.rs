@@ -3,8 +3,8 @@
 use idempotency_core::problem::Refusal;
 use pgrx::prelude::*;
 
-use super::answer;
 use super::call::{Addressed, Call};
+use super::{answer, lease};
 use crate::clock;
 use crate::convert::args::{Bytes, Text};
 use crate::convert::outcome::Outcome;
@@ -51,12 +51,13 @@ fn look(
     identity: &Identity,
     fingerprint: Option<&[u8]>,
 ) -> Result<Outcome, Error> {
-    let mut request = Request { key_expires_at: None, ..call.request(identity, fingerprint) };
+    let mut request = Request { key_expires_at: None, ..call.request(identity, fingerprint, None) };
     if fingerprint.is_none() {
         request.fingerprint = Compare::Skip;
     }
-    let row = records::find(identity)?;
-    let record = row.as_ref().map(records::Row::record);
+    let row = records::find_unlocked(identity)?;
+    let lease = row.as_ref().map(lease::of_record).transpose()?.flatten();
+    let record = row.as_ref().map(|row| row.record(lease.map(|row| row.lease)));
     let decision = decide(record.as_ref(), &request, clock::now());
     let answered = answer::decided(decision, row.as_ref(), &call.policy)?;
     Ok(answered.unwrap_or_else(|| Outcome::new("unknown")))

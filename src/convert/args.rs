@@ -99,6 +99,11 @@ impl Jsonb {
         Ok(unsafe { datum::to_json(self.0) })
     }
 
+    /// The argument itself.
+    pub fn datum(&self) -> pg_sys::Datum {
+        self.0
+    }
+
     /// Its text in UTF-8 as a `bytea` datum.
     pub fn to_bytea(&self) -> pg_sys::Datum {
         // SAFETY: the argument is a jsonb.

@@ -88,13 +88,72 @@ impl Error {
         Self::new("XX000", message, String::new(), "")
     }
 
-    /// 0A000: an argument of a later version.
-    pub fn not_supported(argument: &'static str) -> Self {
+    /// 22023: a lease needs a positive length.
+    pub fn lease_ms(lease_ms: i32) -> Self {
+        Self::argument(
+            "lease_ms must be positive",
+            format!("It is {lease_ms}."),
+            "Pass how many milliseconds the work may take at most.",
+        )
+    }
+
+    /// 22023: an argument that only a lease has.
+    pub fn only_for_leases(argument: &str) -> Self {
+        Self::argument(
+            format!("{argument} needs lease_ms"),
+            format!(
+                "Without a lease, a claim ends with its transaction, and {argument} has no meaning."
+            ),
+            "Pass lease_ms too, or leave the argument out.",
+        )
+    }
+
+    /// 22023: the caller's own token belongs to something else.
+    pub fn token_in_use() -> Self {
+        Self::argument(
+            "token is in use",
+            "Another claim has this token.".into(),
+            "Make a new UUID for each claim.",
+        )
+    }
+
+    /// IK002: nobody has this token.
+    pub fn unknown_token() -> Self {
         Self::new(
-            "0A000",
-            format!("{argument} is not supported by this version"),
-            "Claims that outlive their transaction (leases) are not there yet.".into(),
-            "Leave the argument out: the claim then lasts until the transaction ends.",
+            "IK002",
+            "claim not held",
+            "No lease has this token.".into(),
+            "Pass the token that idempotency_claim returned for a claim with lease_ms.",
+        )
+    }
+
+    /// IK005: somebody else has the request now.
+    pub fn lease_lost(identity: &Identity, why: &'static str) -> Self {
+        Self::new(
+            "IK005",
+            "lease lost",
+            format!("The lease of {} {why}.", named(identity)),
+            "Stop working on this request and roll back; send the answer that idempotency_replay returns, if any.",
+        )
+    }
+
+    /// 55P03: a key's lock was not to be had in time.
+    pub fn key_is_locked(identity: &Identity) -> Self {
+        Self::new(
+            "55P03",
+            "could not obtain the lock of a key in time",
+            format!("Another transaction holds {}.", named(identity)),
+            "Try again later.",
+        )
+    }
+
+    /// 55000: there is nothing for an operator to settle.
+    pub fn nothing_to_settle(identity: &Identity, why: &'static str) -> Self {
+        Self::new(
+            "55000",
+            "nothing to settle",
+            format!("There {why} {}.", named(identity)),
+            "The view idempotency.abandoned lists the requests that wait for this.",
         )
     }
 

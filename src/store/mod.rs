@@ -1,6 +1,8 @@
 //! Every access to the extension's own tables; nothing else knows a table's name.
 
+pub mod leases;
 pub mod records;
 mod relation;
 pub mod resources;
 pub mod settings;
+mod write;

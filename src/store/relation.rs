@@ -3,19 +3,28 @@
 use std::ffi::CStr;
 
 use pgrx::pg_sys;
+use uuid::Uuid;
 
 use crate::convert::datum;
 use crate::error::Error;
 
 const SCHEMA: &CStr = c"idempotency";
 
-/// A table's name and the types of its first columns; its primary key is made of `text` columns,
-/// which come first.
+/// A table's name and the types of its first columns; those of its primary key come first.
 pub struct Layout {
     /// The name, in the schema `idempotency`.
     pub name: &'static CStr,
     /// The types.
     pub columns: &'static [pg_sys::Oid],
+}
+
+/// A value of a primary key's column.
+#[derive(Clone, Copy, Debug)]
+pub enum Key<'a> {
+    /// A `text` under the collation "C".
+    Text(&'a str),
+    /// A `uuid`.
+    Uuid(Uuid),
 }
 
 /// Which rows a look-up sees.
@@ -78,7 +87,7 @@ impl Table {
     /// The values of the row that has this primary key, in memory of the current call.
     pub fn find<const COLUMNS: usize>(
         &self,
-        key: &[&str],
+        key: &[Key<'_>],
         sees: Sees,
     ) -> Option<[Option<pg_sys::Datum>; COLUMNS]> {
         // SAFETY: the slot that is copied holds a row of this table.
@@ -86,14 +95,14 @@ impl Table {
     }
 
     /// Where the row is that has this primary key.
-    pub fn locate(&self, key: &[&str], sees: Sees) -> Option<pg_sys::ItemPointerData> {
+    pub fn locate(&self, key: &[Key<'_>], sees: Sees) -> Option<pg_sys::ItemPointerData> {
         // SAFETY: the slot holds a row.
         self.with_row(key, sees, |slot| unsafe { (*slot).tts_tid })
     }
 
     fn with_row<R>(
         &self,
-        key: &[&str],
+        key: &[Key<'_>],
         sees: Sees,
         take: impl FnOnce(*mut pg_sys::TupleTableSlot) -> R,
     ) -> Option<R> {
@@ -142,7 +151,7 @@ impl Table {
 
     unsafe fn scan<R>(
         &self,
-        key: &[&str],
+        key: &[Key<'_>],
         snapshot: pg_sys::Snapshot,
         take: impl FnOnce(*mut pg_sys::TupleTableSlot) -> R,
     ) -> Option<R> {
@@ -237,15 +246,17 @@ fn with_safe_search_path<R>(f: impl FnOnce() -> R) -> R {
 /// The most columns in a primary key of ours.
 const MAX_KEY_COLUMNS: usize = 3;
 
-/// The primary key's columns, equal to the given texts under the collation "C".
-unsafe fn scan_keys(texts: &[&str]) -> [pg_sys::ScanKeyData; MAX_KEY_COLUMNS] {
+/// The primary key's columns, equal to the given values.
+unsafe fn scan_keys(values: &[Key<'_>]) -> [pg_sys::ScanKeyData; MAX_KEY_COLUMNS] {
     let mut keys = [pg_sys::ScanKeyData::default(); MAX_KEY_COLUMNS];
-    for (i, (key, text)) in keys.iter_mut().zip(texts).enumerate() {
+    for (i, (key, value)) in keys.iter_mut().zip(values).enumerate() {
+        let (column, equal) = (i as i16 + 1, pg_sys::BTEqualStrategyNumber as u16);
+        let (function, value) = match value {
+            Key::Text(text) => (pg_sys::F_TEXTEQ, datum::text(text)),
+            Key::Uuid(id) => (pg_sys::F_UUID_EQ, datum::uuid(*id)),
+        };
         // SAFETY: an ordinary scan key, as genam.h describes it.
-        unsafe {
-            let (column, equal) = (i as i16 + 1, pg_sys::BTEqualStrategyNumber as u16);
-            pg_sys::ScanKeyInit(key, column, equal, pg_sys::F_TEXTEQ.into(), datum::text(text));
-        }
+        unsafe { pg_sys::ScanKeyInit(key, column, equal, function.into(), value) };
     }
     keys
 }

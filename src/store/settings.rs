@@ -15,7 +15,7 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 use serde_json::{Map, Value};
 
-use super::relation::{Layout, Sees, Table};
+use super::relation::{Key, Layout, Sees, Table};
 use crate::convert::datum;
 use crate::convert::outcome::Done;
 use crate::convert::settings::{Checks, Server};
@@ -91,7 +91,7 @@ pub fn configure(operation: &str, patch: Map<String, Value>) -> Result<Value, Er
     // Nobody else may read and write in between.
     let table = Table::open(&OPERATIONS, pg_sys::ShareRowExclusiveLock)?;
     let before = table
-        .find::<2>(&[operation], Sees::Latest)
+        .find::<2>(&[Key::Text(operation)], Sees::Latest)
         .map(|row| settings_of(&row))
         .unwrap_or_default();
     let after =
@@ -160,7 +160,7 @@ fn remember<T: Clone, const COLUMNS: usize>(
     register_callback();
     let table = Table::open(layout, pg_sys::AccessShareLock)?;
     let oid = table.oid();
-    let value = table.find(&[key], Sees::Latest).map(|row| read(&row)).transpose()?;
+    let value = table.find(&[Key::Text(key)], Sees::Latest).map(|row| read(&row)).transpose()?;
     table.close();
     CACHE.with_borrow_mut(|cache| {
         if !cache.tables.contains(&oid) {

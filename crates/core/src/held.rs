@@ -24,6 +24,28 @@ pub enum State {
     Completed(i32),
     /// It was given up at this nest level; its lock stays until the transaction ends.
     Released(i32),
+    /// A lease was given back at this nest level: its record was deleted.
+    Freed(i32),
+}
+
+impl State {
+    /// The nest level at which the claim was settled.
+    fn settled_at(self) -> Option<i32> {
+        match self {
+            State::Held => None,
+            State::Completed(level) | State::Released(level) | State::Freed(level) => Some(level),
+        }
+    }
+
+    /// The same, settled at another nest level.
+    fn moved_to(self, level: i32) -> Self {
+        match self {
+            State::Held => State::Held,
+            State::Completed(_) => State::Completed(level),
+            State::Released(_) => State::Released(level),
+            State::Freed(_) => State::Freed(level),
+        }
+    }
 }
 
 /// A claim whose lock the transaction holds.
@@ -43,8 +65,13 @@ pub struct Claim {
     pub created_at: Micros,
     /// 1 for the first execution.
     pub attempt: i32,
-    /// Whether an expired record has to give way to this one's.
+    /// Whether a record has to give way to this one's: one that has expired, or that of a lease.
     pub replaces: bool,
+    /// Whether the claim is on lease: it outlives the transaction, which may commit without
+    /// completing it.
+    pub is_leased: bool,
+    /// The token of the lease that ends with this claim: its own, or the one it took over.
+    pub lease: Option<Uuid>,
     /// The nest level that took the lock.
     pub level: i32,
     /// How far it has come.
@@ -154,11 +181,9 @@ impl Ledger {
         let up = |l: i32| l.min(level - 1);
         for claim in &mut self.claims {
             claim.level = up(claim.level);
-            claim.state = match claim.state {
-                State::Held => State::Held,
-                State::Completed(l) => State::Completed(up(l)),
-                State::Released(l) => State::Released(up(l)),
-            };
+            if let Some(settled_at) = claim.state.settled_at() {
+                claim.state = claim.state.moved_to(up(settled_at));
+            }
         }
     }
 
@@ -169,9 +194,8 @@ impl Ledger {
         self.dropped.extend(lost.into_iter().map(|claim| (claim.identity, claim.token)));
         self.claims = kept;
         for claim in &mut self.claims {
-            match claim.state {
-                State::Completed(l) | State::Released(l) if l >= level => claim.state = State::Held,
-                State::Held | State::Completed(_) | State::Released(_) => {}
+            if claim.state.settled_at().is_some_and(|settled_at| settled_at >= level) {
+                claim.state = State::Held;
             }
         }
     }
@@ -179,9 +203,10 @@ impl Ledger {
     /// A claim that stands in the way of committing writes.
     pub fn unsettled(&self) -> Option<(&Identity, Unsettled)> {
         let open = self.claims.iter().find_map(|claim| match claim.state {
+            State::Held if claim.is_leased => None,
             State::Held => Some((&claim.identity, Unsettled::Forgotten)),
             State::Released(_) => Some((&claim.identity, Unsettled::Released)),
-            State::Completed(_) => None,
+            State::Completed(_) | State::Freed(_) => None,
         });
         open.or_else(|| self.dropped.first().map(|(identity, _)| (identity, Unsettled::RolledBack)))
     }
@@ -194,7 +219,7 @@ impl Ledger {
         match claim.state {
             State::Held => Ok(claim),
             State::Completed(_) => Err(NotHeld::AlreadyCompleted),
-            State::Released(_) => Err(NotHeld::AlreadyReleased),
+            State::Released(_) | State::Freed(_) => Err(NotHeld::AlreadyReleased),
         }
     }
 
@@ -213,186 +238,11 @@ impl Ledger {
         }
         match self.claims.last().map(|claim| claim.state) {
             Some(State::Completed(_)) => NotHeld::AlreadyCompleted,
-            Some(State::Released(_)) => NotHeld::AlreadyReleased,
+            Some(State::Released(_) | State::Freed(_)) => NotHeld::AlreadyReleased,
             Some(State::Held) | None => NotHeld::Nothing,
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(key: &str) -> Identity {
-        Identity { scope: "s".into(), key_space: "o".into(), key: key.into() }
-    }
-
-    fn token(n: u128) -> Uuid {
-        Uuid::from_u128(n)
-    }
-
-    fn claim(name: &str, n: u128, level: i32) -> Claim {
-        Claim {
-            identity: key(name),
-            operation: "o".into(),
-            policy: Rc::default(),
-            token: token(n),
-            fingerprint: None,
-            created_at: 0,
-            attempt: 1,
-            replaces: false,
-            level,
-            state: State::Held,
-        }
-    }
-
-    fn holding(name: &str, n: u128, level: i32) -> Ledger {
-        let mut ledger = Ledger::new();
-        ledger.hold(claim(name, n, level), false);
-        ledger
-    }
-
-    fn unsettled(ledger: &Ledger) -> Option<Unsettled> {
-        ledger.unsettled().map(|(_, why)| why)
-    }
-
-    #[test]
-    fn a_claim_is_unsettled_until_completed() {
-        let mut ledger = holding("a", 1, 1);
-        assert_eq!(unsettled(&ledger), Some(Unsettled::Forgotten));
-        ledger.settle(token(1), State::Released(1));
-        assert_eq!(unsettled(&ledger), Some(Unsettled::Released));
-        ledger.settle(token(1), State::Completed(1));
-        assert_eq!(unsettled(&ledger), None);
-        assert!(!ledger.is_empty() && Ledger::new().is_empty());
-    }
-
-    #[test]
-    fn every_claim_counts() {
-        let mut ledger = holding("a", 1, 1);
-        ledger.hold(claim("b", 2, 1), false);
-        ledger.settle(token(1), State::Completed(1));
-        assert_eq!(ledger.unsettled(), Some((&key("b"), Unsettled::Forgotten)));
-    }
-
-    #[test]
-    fn rolling_back_to_before_the_claim_drops_it() {
-        let mut ledger = holding("a", 1, 2);
-        ledger.subtransaction_aborted(2);
-        assert!(ledger.own(&key("a")).is_none() && ledger.greatest().is_none());
-        assert_eq!(unsettled(&ledger), Some(Unsettled::RolledBack));
-        assert_eq!(ledger.find(None).err(), Some(NotHeld::RolledBack));
-        assert_eq!(ledger.find(Some(token(1))).err(), Some(NotHeld::RolledBack));
-        assert!(!ledger.is_empty());
-    }
-
-    #[test]
-    fn rolling_back_to_after_the_claim_keeps_it() {
-        let mut ledger = holding("a", 1, 1);
-        ledger.subtransaction_aborted(2);
-        assert!(ledger.find(None).is_ok());
-    }
-
-    #[test]
-    fn rolling_back_a_completion_makes_the_claim_unsettled_again() {
-        for settled in [State::Completed(2), State::Released(2)] {
-            let mut ledger = holding("a", 1, 1);
-            ledger.settle(token(1), settled);
-            ledger.subtransaction_aborted(3);
-            assert_eq!(ledger.own(&key("a")).unwrap().state, settled);
-            ledger.subtransaction_aborted(2);
-            assert_eq!(ledger.own(&key("a")).unwrap().state, State::Held);
-        }
-    }
-
-    #[test]
-    fn releasing_a_savepoint_hands_its_facts_up() {
-        for (settled, handed_up) in
-            [(State::Completed(3), State::Completed(2)), (State::Released(3), State::Released(2))]
-        {
-            let mut ledger = holding("a", 1, 3);
-            ledger.settle(token(1), settled);
-            ledger.subtransaction_committed(3);
-            assert_eq!(ledger.own(&key("a")).unwrap().state, handed_up);
-            ledger.subtransaction_aborted(3);
-            assert!(ledger.own(&key("a")).is_some());
-            ledger.subtransaction_aborted(2);
-            assert!(ledger.own(&key("a")).is_none());
-        }
-    }
-
-    #[test]
-    fn releasing_a_savepoint_leaves_the_outer_levels_alone() {
-        let mut ledger = holding("a", 1, 1);
-        ledger.subtransaction_committed(4);
-        ledger.subtransaction_aborted(2);
-        assert!(ledger.own(&key("a")).is_some());
-    }
-
-    #[test]
-    fn claiming_again_forgets_the_dropped_claim_only_before_any_write() {
-        let mut ledger = holding("a", 1, 2);
-        ledger.subtransaction_aborted(2);
-        ledger.hold(claim("a", 2, 1), false);
-        ledger.settle(token(2), State::Completed(1));
-        assert_eq!(unsettled(&ledger), None);
-
-        let mut ledger = holding("a", 1, 2);
-        ledger.subtransaction_aborted(2);
-        ledger.hold(claim("a", 2, 1), true);
-        ledger.settle(token(2), State::Completed(1));
-        assert_eq!(unsettled(&ledger), Some(Unsettled::RolledBack));
-    }
-
-    #[test]
-    fn claiming_another_key_does_not_forget_a_dropped_claim() {
-        let mut ledger = holding("a", 1, 2);
-        ledger.subtransaction_aborted(2);
-        ledger.hold(claim("b", 2, 1), false);
-        ledger.settle(token(2), State::Completed(1));
-        assert_eq!(ledger.unsettled(), Some((&key("a"), Unsettled::RolledBack)));
-    }
-
-    #[test]
-    fn complete_finds_the_only_claim_or_the_one_named() {
-        let mut ledger = Ledger::new();
-        assert_eq!(ledger.find(None).err(), Some(NotHeld::Nothing));
-        ledger.hold(claim("a", 1, 1), false);
-        assert_eq!(ledger.find(None).unwrap().token, token(1));
-        ledger.hold(claim("b", 2, 1), false);
-        assert_eq!(ledger.find(None).err(), Some(NotHeld::Ambiguous(2)));
-        assert_eq!(ledger.find(Some(token(2))).unwrap().identity, key("b"));
-        assert_eq!(ledger.find(Some(token(3))).err(), Some(NotHeld::UnknownToken));
-        ledger.settle(token(1), State::Completed(1));
-        assert_eq!(ledger.find(Some(token(1))).err(), Some(NotHeld::AlreadyCompleted));
-        assert_eq!(ledger.find(None).unwrap().token, token(2));
-        ledger.settle(token(2), State::Released(1));
-        assert_eq!(ledger.find(Some(token(2))).err(), Some(NotHeld::AlreadyReleased));
-        assert_eq!(ledger.find(None).err(), Some(NotHeld::AlreadyReleased));
-        ledger.settle(token(2), State::Completed(1));
-        assert_eq!(ledger.find(None).err(), Some(NotHeld::AlreadyCompleted));
-    }
-
-    #[test]
-    fn the_greatest_key_counts_settled_claims_too() {
-        let mut ledger = holding("b", 1, 1);
-        ledger.hold(claim("a", 2, 1), false);
-        ledger.settle(token(1), State::Completed(1));
-        assert_eq!(ledger.greatest(), Some(&key("b")));
-    }
-
-    #[test]
-    fn a_bypassed_call_passes_completions_through_unless_a_claim_is_open_or_lost() {
-        let mut ledger = Ledger::new();
-        assert!(!ledger.passes_through());
-        ledger.bypass();
-        assert!(ledger.passes_through() && !ledger.is_empty());
-        assert_eq!(unsettled(&ledger), None);
-        ledger.hold(claim("a", 1, 2), false);
-        assert!(!ledger.passes_through());
-        ledger.settle(token(1), State::Completed(2));
-        assert!(ledger.passes_through());
-        ledger.subtransaction_aborted(2);
-        assert!(!ledger.passes_through());
-    }
-}
+mod tests;

@@ -13,6 +13,7 @@ pub mod headers;
 pub mod held;
 pub mod identity;
 pub mod key;
+pub mod lease;
 pub mod order;
 pub mod policy;
 pub mod problem;

@@ -1,37 +1,66 @@
 //! What is recorded under a key, as far as decisions need it.
 
 use crate::Micros;
+use crate::lease::Lease;
 
-/// A finished record.
+/// A record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// The operation that was executed; another one may share its key space.
     pub operation: &'a str,
     /// The request's fingerprint.
     pub fingerprint: Option<&'a [u8]>,
-    /// Why the answer was not kept, where it was not.
-    pub withheld: Option<&'a str>,
-    /// From when on the record counts as absent; `None`: never.
-    pub expires_at: Option<Micros>,
+    /// How far it has come.
+    pub state: State<'a>,
+}
+
+/// How far a recorded request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State<'a> {
+    /// It is finished.
+    Finished {
+        /// Why the answer was not kept, where it was not.
+        withheld: Option<&'a str>,
+        /// From when on the record counts as absent; `None`: never.
+        expires_at: Option<Micros>,
+    },
+    /// A worker has it on lease.
+    Leased(Lease),
 }
 
 impl Record<'_> {
     /// Whether the record counts as absent. At the very instant of expiry it does.
     pub fn is_expired(&self, now: Micros) -> bool {
-        self.expires_at.is_some_and(|expires_at| expires_at <= now)
+        match self.state {
+            State::Finished { expires_at, .. } => {
+                expires_at.is_some_and(|expires_at| expires_at <= now)
+            }
+            State::Leased(_) => false,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use uuid::Uuid;
 
     #[test]
     fn a_record_expires_at_the_very_instant() {
-        let forever =
-            Record { operation: "o", fingerprint: None, withheld: None, expires_at: None };
-        let until_ten = Record { expires_at: Some(10), ..forever };
-        assert!(!forever.is_expired(i64::MAX));
+        let finished = |expires_at| Record {
+            operation: "o",
+            fingerprint: None,
+            state: State::Finished { withheld: None, expires_at },
+        };
+        assert!(!finished(None).is_expired(i64::MAX));
+        let until_ten = finished(Some(10));
         assert!(!until_ten.is_expired(9) && until_ten.is_expired(10) && until_ten.is_expired(11));
+    }
+
+    #[test]
+    fn a_lease_that_ran_out_does_not_make_the_record_absent() {
+        let lease = Lease { token: Uuid::nil(), deadline: 10 };
+        let leased = Record { operation: "o", fingerprint: None, state: State::Leased(lease) };
+        assert!(!leased.is_expired(11));
     }
 }

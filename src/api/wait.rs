@@ -1,0 +1,59 @@
+//! How long a call waits for a key's lock.
+
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::guc;
+use crate::session::key_lock::{KeyLock, Patience};
+
+/// How long to wait for the holder of a key.
+#[derive(Clone, Copy)]
+pub enum Wait {
+    /// Not at all.
+    Never,
+    /// Until then, by a clock that nobody sets.
+    Until(Instant),
+    /// Without end.
+    Endless,
+}
+
+impl Wait {
+    /// From milliseconds: 0 never, -1 without end, NULL as the server is configured.
+    ///
+    /// # Errors
+    /// 22023 below -1.
+    pub fn new(wait_ms: Option<i32>) -> Result<Self, Error> {
+        match wait_ms.unwrap_or_else(guc::wait_ms) {
+            0 => Ok(Wait::Never),
+            -1 => Ok(Wait::Endless),
+            wait_ms if wait_ms > 0 => {
+                Ok(Wait::Until(Instant::now() + Duration::from_millis(wait_ms as u64)))
+            }
+            wait_ms => Err(Error::argument(
+                "wait_ms must not be below -1",
+                format!("It is {wait_ms}."),
+                "Pass milliseconds, 0 not to wait, or -1 to wait without end.",
+            )),
+        }
+    }
+
+    /// Takes the lock, waiting as long as this allows; false at the end of it, and at once where as
+    /// many as are allowed are waiting.
+    pub fn acquire(self, lock: &KeyLock, max_waiters: Option<i32>) -> bool {
+        if lock.try_acquire() {
+            return true;
+        }
+        // The holder's request is counted too.
+        if max_waiters.is_some_and(|max_waiters| lock.requests() > max_waiters) {
+            return false;
+        }
+        match self {
+            Wait::Never => false,
+            Wait::Endless => lock.acquire_within(Patience::Endless),
+            Wait::Until(deadline) => {
+                let left = deadline.saturating_duration_since(Instant::now()).as_millis();
+                left > 0 && lock.acquire_within(Patience::Millis(left as i32))
+            }
+        }
+    }
+}

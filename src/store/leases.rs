@@ -1,0 +1,130 @@
+//! The table `idempotency.leases`: one row per token. Rows are changed by holders of the key's lock
+//! only.
+
+use idempotency_core::Micros;
+use idempotency_core::identity::Identity;
+use idempotency_core::lease::Lease;
+use pgrx::pg_sys;
+use uuid::Uuid;
+
+use super::relation::{Key, Layout, Sees, Table};
+use super::write;
+use crate::convert::datum;
+use crate::error::Error;
+
+const COLUMNS: usize = 9;
+
+static LAYOUT: Layout = Layout {
+    name: c"leases",
+    columns: &[
+        pg_sys::UUIDOID,
+        pg_sys::TEXTOID,
+        pg_sys::TEXTOID,
+        pg_sys::TEXTOID,
+        pg_sys::TIMESTAMPTZOID,
+        pg_sys::TEXTOID,
+        pg_sys::JSONBOID,
+        pg_sys::JSONBOID,
+        pg_sys::BOOLOID,
+    ],
+};
+
+/// A row. What is a datum points into PostgreSQL's memory of the current call.
+#[derive(Clone, Debug)]
+pub struct LeaseRow {
+    /// Token and deadline.
+    pub lease: Lease,
+    /// The key.
+    pub identity: Identity,
+    /// The last checkpoint, a `text`.
+    pub recovery_point: Option<pg_sys::Datum>,
+    /// What it kept, a `jsonb`.
+    pub recovery_data: Option<pg_sys::Datum>,
+    /// What a completer needs, a `jsonb`.
+    pub data: Option<pg_sys::Datum>,
+    /// Whether the request was completed, given back or taken over.
+    pub ended: bool,
+}
+
+/// The lease of a token. Its identity never changes; the rest is certain for holders of the key's
+/// lock.
+///
+/// # Errors
+/// 55000 where the table is not as this library expects.
+pub fn find(token: Uuid) -> Result<Option<LeaseRow>, Error> {
+    let table = Table::open(&LAYOUT, pg_sys::AccessShareLock)?;
+    let row =
+        [Sees::Now, Sees::Latest].iter().find_map(|sees| table.find(&[Key::Uuid(token)], *sees));
+    table.close();
+    Ok(row.map(|row| LeaseRow::from_columns(&row)))
+}
+
+/// Adds a lease.
+///
+/// # Errors
+/// 55000 where the table is not as this library expects.
+pub fn insert(row: &LeaseRow) -> Result<(), Error> {
+    let table = Table::open(&LAYOUT, pg_sys::RowExclusiveLock)?;
+    write::insert(&table, &row.columns());
+    table.close();
+    Ok(())
+}
+
+/// Changes a lease.
+///
+/// # Errors
+/// 55000 where the table is not as this library expects.
+pub fn update(row: &LeaseRow) -> Result<(), Error> {
+    let table = Table::open(&LAYOUT, pg_sys::RowExclusiveLock)?;
+    write::replace(&table, &[Key::Uuid(row.lease.token)], &row.columns());
+    table.close();
+    Ok(())
+}
+
+/// Ends the lease of a token.
+///
+/// # Errors
+/// 55000 where the table is not as this library expects.
+pub fn end(token: Uuid) -> Result<(), Error> {
+    match find(token)? {
+        Some(row) => update(&LeaseRow { ended: true, ..row }),
+        None => Ok(()),
+    }
+}
+
+impl LeaseRow {
+    fn columns(&self) -> [Option<pg_sys::Datum>; COLUMNS] {
+        [
+            Some(datum::uuid(self.lease.token)),
+            Some(datum::text(&self.identity.scope)),
+            Some(datum::text(&self.identity.key_space)),
+            Some(datum::text(&self.identity.key)),
+            Some(self.lease.deadline.into()),
+            self.recovery_point,
+            self.recovery_data,
+            self.data,
+            Some(self.ended.into()),
+        ]
+    }
+
+    fn from_columns(columns: &[Option<pg_sys::Datum>; COLUMNS]) -> Self {
+        let [token, scope, key_space, key, deadline, recovery_point, recovery_data, data, ended] =
+            *columns;
+        // SAFETY: the columns' types were checked when the table was opened.
+        let text = |column: Option<pg_sys::Datum>| unsafe {
+            column.map(|text| datum::to_utf8(datum::bytes(text)).to_owned()).unwrap_or_default()
+        };
+        Self {
+            lease: Lease {
+                // SAFETY: as above.
+                token: token.map(|token| unsafe { datum::to_uuid(token) }).unwrap_or_default(),
+                deadline: deadline.map_or(Micros::MIN, |deadline| deadline.value() as Micros),
+            },
+            identity: Identity { scope: text(scope), key_space: text(key_space), key: text(key) },
+            recovery_point,
+            recovery_data,
+            data,
+            ended: ended.is_some_and(|ended| ended.value() != 0),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Writes single rows through `ExecSimpleRelationInsert` and `ExecSimpleRelationDelete`
+//! (execReplication.c), by which logical replication applies rows: constraints, indexes, row
+//! triggers, WAL and logical decoding are those of INSERT and DELETE; statement triggers and rules
+//! do not apply. No snapshot is asked, so none can be too old; the callers hold the key's lock, so
+//! nobody changes the row meanwhile. It runs as the table's owner, the way foreign-key checks do
+//! (ri_triggers.c).
+
+use pgrx::pg_sys;
+
+use super::relation::{Key, Sees, Table};
+
+/// Inserts a row.
+pub fn insert(table: &Table, row: &[Option<pg_sys::Datum>]) {
+    change(table, |target| {
+        // SAFETY: the target is the table's, and the row has its columns.
+        unsafe {
+            let slot = virtual_slot(target.estate, table.relation(), row);
+            pg_sys::ExecSimpleRelationInsert(target.relation, target.estate, slot);
+        }
+    });
+}
+
+/// Deletes the row that has this primary key, if it is there.
+pub fn delete(table: &Table, key: &[Key<'_>]) {
+    change(table, |target| {
+        let Some(tid) = table.locate(key, Sees::Now) else { return };
+        // SAFETY: the target is the table's; of the slot, only the row's place is used.
+        unsafe {
+            let mut epq = pg_sys::EPQState::default();
+            let (no_plan, no_marks) = (std::ptr::null_mut(), std::ptr::null_mut());
+            pg_sys::EvalPlanQualInit(&mut epq, target.estate, no_plan, no_marks, -1);
+            let slots = &raw mut (*target.estate).es_tupleTable;
+            let slot = pg_sys::table_slot_create(table.relation(), slots);
+            (*slot).tts_tid = tid;
+            pg_sys::ExecSimpleRelationDelete(target.relation, target.estate, &mut epq, slot);
+        }
+    });
+}
+
+/// Puts a row in the place of the one that has this primary key.
+pub fn replace(table: &Table, key: &[Key<'_>], row: &[Option<pg_sys::Datum>]) {
+    delete(table, key);
+    insert(table, row);
+}
+
+/// What the executor needs to change one row.
+struct Target {
+    estate: *mut pg_sys::EState,
+    relation: *mut pg_sys::ResultRelInfo,
+}
+
+/// Changes the table as its owner, and fires the triggers that this queued.
+fn change(table: &Table, execute: impl FnOnce(&Target)) {
+    // SAFETY: the table is open for writing.
+    table.as_owner(|| unsafe { with_target(table.relation(), execute) });
+}
+
+unsafe fn with_target(relation: pg_sys::Relation, execute: impl FnOnce(&Target)) {
+    // SAFETY: the steps of worker.c's apply_handle_insert, without a range table: index 0 says that
+    // there is none, and the executor then looks for no column permissions. After an error the
+    // executor's memory and the indexes are given back by the transaction's abort.
+    unsafe {
+        let estate = pg_sys::CreateExecutorState();
+        let context = pg_sys::MemoryContextSwitchTo((*estate).es_query_cxt);
+        let target =
+            pg_sys::palloc0(size_of::<pg_sys::ResultRelInfo>()).cast::<pg_sys::ResultRelInfo>();
+        (*target).type_ = pg_sys::NodeTag::T_ResultRelInfo;
+        pg_sys::InitResultRelInfo(target, relation, 0, std::ptr::null_mut(), 0);
+        // Where after-row triggers look for the relation that they were queued for.
+        (*estate).es_opened_result_relations =
+            pg_sys::lappend((*estate).es_opened_result_relations, target.cast());
+        (*estate).es_output_cid = pg_sys::GetCurrentCommandId(true);
+        pg_sys::ExecOpenIndices(target, false);
+        pg_sys::AfterTriggerBeginQuery();
+        execute(&Target { estate, relation: target });
+        pg_sys::AfterTriggerEndQuery(estate);
+        pg_sys::ExecCloseIndices(target);
+        pg_sys::ExecResetTupleTable((*estate).es_tupleTable, false);
+        pg_sys::MemoryContextSwitchTo(context);
+        pg_sys::FreeExecutorState(estate);
+    }
+}
+
+unsafe fn virtual_slot(
+    estate: *mut pg_sys::EState,
+    relation: pg_sys::Relation,
+    row: &[Option<pg_sys::Datum>],
+) -> *mut pg_sys::TupleTableSlot {
+    // SAFETY: a slot of the table's own descriptor; columns behind ours are NULL.
+    unsafe {
+        let slot =
+            pg_sys::ExecInitExtraTupleSlot(estate, (*relation).rd_att, &pg_sys::TTSOpsVirtual);
+        pg_sys::ExecStoreAllNullTuple(slot);
+        for (i, value) in row.iter().enumerate() {
+            *(*slot).tts_values.add(i) = value.unwrap_or(pg_sys::Datum::null());
+            *(*slot).tts_isnull.add(i) = value.is_none();
+        }
+        slot
+    }
+}
