@@ -108,6 +108,20 @@ pub fn assert_says(refusal: Refusal, code: &str, [message, detail, hint]: [&str;
     assert!(error.hint().is_some_and(|text| text.contains(hint)), "{hint:?} in {refusal:?}");
 }
 
+/// A whole answer that points at the header and says what is wrong by a code.
+#[track_caller]
+pub fn assert_invalid(outcome: &Outcome, status: i32, code: &str) {
+    assert_eq!(outcome.outcome, "invalid", "{outcome:?}");
+    let problem = outcome.expect_problem(status);
+    let error = &problem["errors"][0];
+    assert_eq!(
+        (&error["pointer"], &error["code"]),
+        (&Value::from("#header/Idempotency-Key"), &Value::from(code))
+    );
+    assert_eq!(problem["detail"], error["detail"], "{problem}");
+    assert_eq!((outcome.token, outcome.attempt, &outcome.fingerprint), (None, None, &None));
+}
+
 /// Dumps a database with pg_dump and restores it with psql into an empty one.
 pub fn copy_by_dump(from: &Database<'_>, into: &Database<'_>) {
     let at = |program: &str, database: &Database<'_>| {

@@ -90,6 +90,17 @@ fn nonsense_written_by_hand_is_an_error() {
     session.call(claim("k")).expect("claimed");
 }
 
+/// The slip of a driver that sends JSON as a JSON string: it must not put the defaults in force.
+#[test]
+fn settings_that_are_no_object_are_an_error() {
+    let db = Database::fresh();
+    let mut session = db.session("session");
+    for settings in ["\"{\\\"mode\\\": \\\"forbidden\\\"}\"", "[]", "null"] {
+        db.run(&format!("DELETE FROM idempotency.operations; INSERT INTO idempotency.operations VALUES ('POST /orders', '{settings}')"));
+        session.refused(claim("k")).expect_ours("22023").mentions("POST /orders");
+    }
+}
+
 /// Everything that complete decides is decided by what held when the key was claimed.
 #[test]
 fn an_open_claim_keeps_its_settings() {
