@@ -29,7 +29,8 @@ use pgrx::prelude::*;
 
 extension_sql_file!("../sql/schema.sql", name = "schema", bootstrap);
 extension_sql_file!("../sql/types.sql", name = "types", requires = ["schema"]);
-extension_sql_file!("../sql/functions/claim.sql", name = "claim", requires = ["types"]);
+extension_sql_file!("../sql/functions/fingerprint.sql", name = "fingerprint", requires = ["types"]);
+extension_sql_file!("../sql/functions/claim.sql", name = "claim", requires = ["fingerprint"]);
 extension_sql_file!("../sql/functions/complete.sql", name = "complete", requires = ["claim"]);
 extension_sql_file!("../sql/functions/replay.sql", name = "replay", requires = ["complete"]);
 extension_sql_file!("../sql/functions/lease.sql", name = "lease", requires = ["replay"]);

@@ -83,7 +83,7 @@ fn refuse_duplicates(sorted: &[(Identity, usize)]) -> Result<(), Error> {
 
 fn read_keys(keys: Option<&Array>) -> Result<Vec<Option<&str>>, Error> {
     let keys = keys.ok_or_else(|| Error::null("keys"))?;
-    let elements = one_dimension("keys", keys, pg_sys::TEXTOID)?;
+    let elements = keys.one_dimension("keys", pg_sys::TEXTOID)?;
     if elements.len() > MAX_KEYS {
         return Err(Error::argument(
             "too many keys",
@@ -103,7 +103,7 @@ fn read_fingerprints(
     keys: usize,
 ) -> Result<Vec<Option<&[u8]>>, Error> {
     let Some(fingerprints) = fingerprints else { return Ok(vec![None; keys]) };
-    let elements = one_dimension("fingerprints", fingerprints, pg_sys::BYTEAOID)?;
+    let elements = fingerprints.one_dimension("fingerprints", pg_sys::BYTEAOID)?;
     if elements.len() != keys {
         return Err(Error::argument(
             "fingerprints must have as many elements as keys",
@@ -116,18 +116,4 @@ fn read_fingerprints(
         .into_iter()
         .map(|element| element.map(|element| unsafe { datum::bytes(element) }))
         .collect())
-}
-
-fn one_dimension(
-    argument: &'static str,
-    array: &Array,
-    element_type: pg_sys::Oid,
-) -> Result<Vec<Option<pg_sys::Datum>>, Error> {
-    array.elements(element_type).ok_or_else(|| {
-        Error::argument(
-            format!("{argument} must be a one-dimensional array"),
-            "It has several dimensions.".into(),
-            "Pass a plain list.",
-        )
-    })
 }

@@ -7,6 +7,7 @@ mod check;
 mod claim;
 mod claim_many;
 mod complete;
+mod fingerprint;
 mod given;
 mod lease;
 mod release;

@@ -45,6 +45,11 @@ pub struct Name(*const c_char);
 pub struct Array(pg_sys::Datum);
 
 impl<'a> Text<'a> {
+    /// A new one, to be returned.
+    pub fn new(utf8: &str) -> Self {
+        Self { varlena: datum::text(utf8).cast_mut_ptr(), utf8: "" }
+    }
+
     /// The text in UTF-8.
     pub fn as_str(&self) -> &'a str {
         self.utf8
@@ -63,6 +68,11 @@ impl<'a> Text<'a> {
 }
 
 impl Bytes {
+    /// New ones, to be returned.
+    pub fn new(bytes: &[u8]) -> Self {
+        Self(datum::bytea(bytes).cast_mut_ptr())
+    }
+
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: a detoasted varlena that lives as long as the call's arguments.
@@ -125,10 +135,24 @@ impl Name {
 }
 
 impl Array {
-    /// The elements of an array of a varlena type; `None` where it has several dimensions.
-    pub fn elements(&self, element_type: pg_sys::Oid) -> Option<Vec<Option<pg_sys::Datum>>> {
+    /// The elements of an array of a varlena type.
+    ///
+    /// # Errors
+    /// 22023 where it has several dimensions; `argument` names it.
+    pub fn one_dimension(
+        &self,
+        argument: &'static str,
+        element_type: pg_sys::Oid,
+    ) -> Result<Vec<Option<pg_sys::Datum>>, Error> {
         // SAFETY: the SQL signature says that this is an array, and its element type is passed on.
-        unsafe { datum::array_elements(self.0, element_type) }
+        let elements = unsafe { datum::array_elements(self.0, element_type) };
+        elements.ok_or_else(|| {
+            Error::argument(
+                format!("{argument} must be a one-dimensional array"),
+                "It has several dimensions.".into(),
+                "Pass a plain list.",
+            )
+        })
     }
 }
 
@@ -156,6 +180,22 @@ unsafe impl<'fcx> ArgAbi<'fcx> for Bytes {
 unsafe impl<'fcx> ArgAbi<'fcx> for Jsonb {
     unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
         Self(raw(arg))
+    }
+}
+
+// SAFETY: the SQL signature returns a text.
+unsafe impl BoxRet for Text<'_> {
+    unsafe fn box_into<'fcx>(self, fcinfo: &mut FcInfo<'fcx>) -> Datum<'fcx> {
+        // SAFETY: see above.
+        unsafe { fcinfo.return_raw_datum(self.varlena.into()) }
+    }
+}
+
+// SAFETY: the SQL signature returns a bytea.
+unsafe impl BoxRet for Bytes {
+    unsafe fn box_into<'fcx>(self, fcinfo: &mut FcInfo<'fcx>) -> Datum<'fcx> {
+        // SAFETY: see above.
+        unsafe { fcinfo.return_raw_datum(self.0.into()) }
     }
 }
 

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use idempotency_core::held::{NotHeld, Unsettled};
 use idempotency_core::identity::Identity;
-use idempotency_core::{headers, order, settings};
+use idempotency_core::{headers, key, order, settings};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -71,6 +71,35 @@ impl Error {
             "invalid headers",
             fault.to_string(),
             "Pass an object such as {\"Location\": \"/orders/1\", \"Link\": [\"<a>\", \"<b>\"]}.",
+        )
+    }
+
+    /// 22023: a header value names no key.
+    pub fn key(fault: key::Fault) -> Self {
+        Self::argument(
+            "invalid idempotency key",
+            fault.to_string(),
+            "A key is a header value such as 8e03978e-40d5-43dd-bc93-6894a57f9324, bare or in quotation marks.",
+        )
+    }
+
+    /// 22032: a text has no canonical form.
+    pub fn not_canonical(detail: String) -> Self {
+        Self::new(
+            "22032",
+            "no canonical form",
+            format!("The body has a fault: {detail}."),
+            "Pass one JSON value without duplicate members and without integers that a double cannot hold.",
+        )
+    }
+
+    /// 53200: an allocation failed.
+    pub fn out_of_memory() -> Self {
+        Self::new(
+            "53200",
+            "out of memory",
+            "The body is too large for the memory at hand.".into(),
+            "Send a smaller body.",
         )
     }
 
