@@ -18,6 +18,7 @@ pub mod pooler;
 pub mod process;
 pub mod psql;
 pub mod refusal;
+pub mod resource;
 pub mod server;
 pub mod session;
 pub mod shop;
