@@ -64,9 +64,7 @@ fn idempotency_parse_key<'a>(
 ) -> Option<Text<'a>> {
     let header = header?;
     let key = rules(format.as_ref(), max_length).and_then(|rules| {
-        key::parse(header.as_str(), &rules)
-            .map(|key| Text::new(&key))
-            .map_err(|fault| Error::key(fault))
+        key::parse(header.as_str(), &rules).map(|key| Text::new(&key)).map_err(Error::key)
     });
     Some(key.unwrap_or_else(|error| error.raise()))
 }

@@ -25,7 +25,7 @@ use crate::store::settings;
 /// `sql/functions/lease.sql`.
 #[pg_extern(sql = false)]
 fn idempotency_resume(token: Option<args::Uuid>) -> Outcome {
-    given(token).and_then(|token| resume_first(token)).unwrap_or_else(|error| error.raise())
+    given(token).and_then(resume_first).unwrap_or_else(|error| error.raise())
 }
 
 /// `sql/functions/lease.sql`.

@@ -156,7 +156,7 @@ pub fn quote(name: &CStr) -> String {
 
 /// From the database's encoding. What has to be converted is in PostgreSQL's memory, not in
 /// Rust's, and lives as long as the call.
-pub fn to_utf8<'a>(server: &'a [u8]) -> &'a str {
+pub fn to_utf8(server: &[u8]) -> &str {
     // SAFETY: the conversion returns either the same pointer or a new zero-terminated string, in
     // UTF-8 both; it raises where the bytes cannot be converted (mbutils.c).
     unsafe {

@@ -104,7 +104,11 @@ struct LockTimeout(i32);
 impl LockTimeout {
     fn set(millis: i32) -> Self {
         // SAFETY: this backend's own variable.
-        unsafe { Self(std::mem::replace(&mut *(&raw mut pg_sys::LockTimeout), millis)) }
+        unsafe {
+            let before = Self(pg_sys::LockTimeout);
+            pg_sys::LockTimeout = millis;
+            before
+        }
     }
 }
 
