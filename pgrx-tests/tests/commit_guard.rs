@@ -87,7 +87,26 @@ fn answers_that_hold_nothing_guard_nothing(db: &Database<'_>, isolation: Isolati
     assert_eq!(db.orders("unguarded"), 1);
 }
 
+/// However the transaction ends, the next one of the session holds nothing.
+fn the_next_transaction_starts_clean(db: &Database<'_>, isolation: Isolation) {
+    let mut session = db.session("session");
+    for end in ["COMMIT", "ROLLBACK", "INSERT INTO orders (key) VALUES ('k'); COMMIT", "SELECT 1/0"]
+    {
+        session.begin(isolation);
+        session.call(claim("z")).expect("claimed");
+        let _passes_or_fails = session.attempt_script(end);
+        session.run("ROLLBACK");
+        session.begin(isolation);
+        session.refused_inside_savepoint(complete(201), "IK002").mentions("holds no claim");
+        session.call(claim("a")).expect("claimed");
+        session.run("ROLLBACK");
+        session.run("BEGIN; INSERT INTO orders (key) VALUES ('unguarded'); COMMIT");
+    }
+    assert_eq!((db.orders("unguarded"), db.keys_held()), (4, 0));
+}
+
 at_every_isolation!(
+    the_next_transaction_starts_clean,
     a_commit_of_writes_is_refused,
     a_commit_without_writes_passes,
     writes_rolled_back_still_count,
