@@ -169,6 +169,27 @@ fn a_wait_inside_a_savepoint_leaves_the_savepoint_alone() {
     assert_eq!((db.orders("inside"), db.orders("after")), (0, 1));
 }
 
+/// Catches a wait that leaves the query with another resource owner: the scan around it holds pages
+/// that it could then not give back.
+#[test]
+fn a_wait_in_the_middle_of_a_scan_leaves_the_scan_alone() {
+    let db = Database::fresh();
+    let keys: Vec<String> = (0..40).map(|n| format!("k{n:02}")).collect();
+    let mut holder = db.session("holder");
+    holder.run("BEGIN");
+    holder.rows(claim_many(&keys.iter().map(String::as_str).collect::<Vec<_>>()));
+    db.run(
+        "INSERT INTO orders (key, note)
+         SELECT to_char(n, '\"k\"FM00'), repeat('x', 1000) FROM generate_series(0, 39) n",
+    );
+    let waited: i64 = db.session("session").value(
+        "SELECT count(*) FROM orders o,
+             LATERAL idempotency_claim('alice', 'POST /orders', o.key, wait_ms => 5) c
+         WHERE c.outcome = 'in_progress'",
+    );
+    assert_eq!(waited, 40);
+}
+
 /// Catches a wait whose subtransaction takes the lock with it: what was won must be held to the
 /// end of the transaction.
 #[test]
