@@ -22,6 +22,8 @@ mod error;
 mod guc;
 mod session;
 mod store;
+#[cfg(any(test, feature = "pg_test"))]
+mod tests;
 
 use pgrx::prelude::*;
 
@@ -42,3 +44,6 @@ extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["settings"
 pub extern "C-unwind" fn _PG_init() {
     guc::init();
 }
+
+#[cfg(test)]
+pub use tests::pg_test;
