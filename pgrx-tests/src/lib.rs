@@ -10,6 +10,7 @@
 pub mod call;
 pub mod cluster;
 pub mod database;
+pub mod food;
 pub mod isolation;
 pub mod lease;
 pub mod operation;
