@@ -86,13 +86,14 @@ fn wait_ms() {
     db.session("longest").call(claim("k").with("wait_ms", i32::MAX)).expect("claimed");
 }
 
-/// Until leases exist: no silent claim without one.
+/// Catches 0 taken for "no lease", and a lease that has ended before it begins.
 #[test]
-fn lease_arguments() {
+fn lease_ms() {
     let db = Database::fresh();
-    assert_refused_claim(&db, "lease_ms", claim("k").with("lease_ms", 60_000), "0A000");
-    assert_refused_claim(&db, "token", claim("k").with("token", Uuid::from_u128(7)), "0A000");
-    assert_refused_claim(&db, "data", claim("k").with("data", json!({"a": 1})), "0A000");
+    for lease_ms in [0, -1, i32::MIN] {
+        let what = format!("lease_ms {lease_ms}");
+        assert_refused_claim(&db, &what, claim("k").with("lease_ms", lease_ms), "22023");
+    }
 }
 
 #[test]

@@ -200,7 +200,8 @@ fn other_keys_scopes_operations_and_advisory_locks_do_not_wait() {
     other.call(identified("alice", "PUT /orders", "k")).expect("claimed");
     // Delimiter-joined identities would be the same.
     other.call(identified("alice", "POST ", "/ordersk")).expect("claimed");
-    let lock = "SELECT classid::bigint << 32 | objid::bigint FROM pg_locks WHERE objsubid = 18763";
+    let lock = "SELECT classid::bigint << 32 | objid::bigint FROM pg_locks JOIN pg_database d ON d.oid = database
+                WHERE objsubid = 18763 AND datname = current_database()";
     let key_lock: i64 = db.value(lock);
     assert!(other.value::<bool>(&*format!("SELECT pg_try_advisory_lock({key_lock})")));
     other.call(claim("k").with("wait_ms", 0)).expect("in_progress");
