@@ -8,6 +8,9 @@ use super::canonical::{OutOfMemory, Sink};
 /// What is hashed at once. Many members are a few bytes long, and the hash takes 64 at a time.
 const STAGE: usize = 8 * 1024;
 
+/// Parts up to this length are copied as if they had it.
+const FIXED: usize = 64;
+
 enum Function {
     Sha256(Sha256),
     Hmac(Hmac<Sha256>),
@@ -17,6 +20,8 @@ enum Function {
 pub(super) struct Digest {
     function: Function,
     stage: Vec<u8>,
+    /// How much of the stage waits to be hashed.
+    staged: usize,
 }
 
 impl Digest {
@@ -29,7 +34,8 @@ impl Digest {
         };
         let mut stage = Vec::new();
         stage.try_reserve_exact(size.min(STAGE))?;
-        Ok(Self { function, stage })
+        stage.resize(size.min(STAGE), 0);
+        Ok(Self { function, stage, staged: 0 })
     }
 
     /// The digest of all that was put.
@@ -42,8 +48,21 @@ impl Digest {
     }
 
     fn flush(&mut self) {
-        self.function.update(&self.stage);
-        self.stage.clear();
+        self.function.update(&self.stage[..self.staged]);
+        self.staged = 0;
+    }
+
+    /// Takes bytes for which the stage has no room.
+    #[inline(never)]
+    fn put_through(&mut self, bytes: &[u8]) {
+        self.flush();
+        match self.stage.get_mut(..bytes.len()) {
+            None => self.function.update(bytes),
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                self.staged = bytes.len();
+            }
+        }
     }
 }
 
@@ -59,15 +78,30 @@ impl Function {
 impl Sink for Digest {
     #[inline]
     fn put(&mut self, bytes: &[u8]) -> Result<(), OutOfMemory> {
-        if bytes.len() > self.stage.capacity() - self.stage.len() {
-            self.flush();
-            if bytes.len() > self.stage.capacity() {
-                self.function.update(bytes);
-                return Ok(());
+        let end = self.staged + bytes.len();
+        match self.stage.get_mut(self.staged..end) {
+            None => self.put_through(bytes),
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                self.staged = end;
             }
         }
-        // Within the capacity, so nothing is allocated.
-        self.stage.extend_from_slice(bytes);
         Ok(())
+    }
+
+    #[inline(always)]
+    fn put_part(&mut self, text: &[u8], start: usize, end: usize) -> Result<(), OutOfMemory> {
+        // A copy of a fixed length takes a few instructions, one of an unknown length a call and
+        // a guess. What is too much is overwritten by what comes next.
+        let length = end - start;
+        if length <= FIXED
+            && let Some(from) = text[start..].first_chunk::<FIXED>()
+            && let Some(to) = self.stage[self.staged..].first_chunk_mut::<FIXED>()
+        {
+            *to = *from;
+            self.staged += length;
+            return Ok(());
+        }
+        self.put(&text[start..end])
     }
 }

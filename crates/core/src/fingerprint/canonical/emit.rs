@@ -13,6 +13,15 @@ pub(in crate::fingerprint) trait Sink {
     /// # Errors
     /// There is no room for them.
     fn put(&mut self, bytes: &[u8]) -> Result<(), OutOfMemory>;
+
+    /// Takes `text` from `start` to `end`. What follows may be read too, and ignored.
+    ///
+    /// # Errors
+    /// There is no room for them.
+    #[inline]
+    fn put_part(&mut self, text: &[u8], start: usize, end: usize) -> Result<(), OutOfMemory> {
+        self.put(&text[start..end])
+    }
 }
 
 impl Sink for Vec<u8> {
@@ -36,7 +45,8 @@ pub(in crate::fingerprint) fn put_all(
     Ok(())
 }
 
-/// Writes the canonical form into `sink`. The stack of open objects is a list, not the machine's.
+/// Writes the canonical form into `sink`. The stack of open containers is a list, not the
+/// machine's.
 ///
 /// # Errors
 /// Memory ran out.
@@ -46,10 +56,10 @@ pub(in crate::fingerprint) fn emit(
     pace: &mut Pace<'_>,
 ) -> Result<(), OutOfMemory> {
     let mut emitter = Emitter { canonical, sink, pace, open: Vec::new() };
-    let mut next = Some(Stretch { start: 0, end: canonical.text.len() as u32, object: 0 });
+    let mut next = Some(Stretch { start: 0, end: canonical.text.len() as u32, container: 0 });
     while let Some(stretch) = next {
         emitter.stretch(stretch)?;
-        next = emitter.resume()?;
+        next = emitter.members()?;
     }
     Ok(())
 }
@@ -58,16 +68,16 @@ pub(in crate::fingerprint) fn emit(
 struct Stretch {
     start: u32,
     end: u32,
-    /// The first object of the list that starts behind `start`, if it starts before `end`.
-    object: usize,
+    /// The first container of the list that starts behind `start`, maybe behind `end`.
+    container: usize,
 }
 
-/// An object whose members are being written.
+/// A container whose members are being written.
 struct Open {
-    object: usize,
+    container: usize,
     /// The member that comes next.
     member: u32,
-    /// The end of the stretch in which the object stands.
+    /// The end of the stretch in which the container stands.
     end: u32,
 }
 
@@ -79,61 +89,82 @@ struct Emitter<'e, 'p, S> {
 }
 
 impl<S: Sink> Emitter<'_, '_, S> {
-    /// Writes a stretch up to the first object in it that has an order of its own.
+    /// Writes a stretch up to the first container in it that is reordered, and opens that one.
     fn stretch(&mut self, stretch: Stretch) -> Result<(), OutOfMemory> {
-        let mut object = stretch.object;
-        while let Some(found) = self.object_before(object, stretch.end) {
+        let Stretch { start, end, mut container } = stretch;
+        while let Some(found) = self.container_before(container, end) {
             if found.is_reordered() {
-                self.write(stretch.start, found.start)?;
-                return push(
-                    &mut self.open,
-                    Open { object, member: found.first, end: stretch.end },
-                );
+                push(&mut self.open, Open { container, member: found.first, end })?;
+                return self.write(start, found.start);
             }
-            object += 1;
+            container += 1;
             self.pace.spend(1);
         }
-        self.write(stretch.start, stretch.end)
+        self.write(start, end)
     }
 
-    fn object_before(&self, object: usize, end: u32) -> Option<Reordered> {
-        self.canonical.outline.containers.get(object).filter(|object| object.start < end).copied()
+    fn container_before(&self, container: usize, end: u32) -> Option<Reordered> {
+        self.canonical.outline.containers.get(container).filter(|found| found.start < end).copied()
     }
 
-    /// The next member of the innermost open object, or what follows the object.
-    fn resume(&mut self) -> Result<Option<Stretch>, OutOfMemory> {
-        let Some(open) = self.open.last_mut() else { return Ok(None) };
-        let object = &self.canonical.outline.containers[open.object];
-        if open.member == object.last {
-            let stretch =
-                Stretch { start: object.end, end: open.end, object: object.next as usize };
-            self.open.pop();
-            return Ok(Some(stretch));
+    /// Writes the members of the innermost open container, up to one with a container inside.
+    /// Returns that member, or what follows the container, or nothing if none is open.
+    fn members(&mut self) -> Result<Option<Stretch>, OutOfMemory> {
+        let Some(&Open { container, member: mut next, end }) = self.open.last() else {
+            return Ok(None);
+        };
+        let reordered = self.canonical.outline.containers[container];
+        while next < reordered.last {
+            let member = self.member(&reordered, container, next)?;
+            next += 1;
+            if self.container_before(member.container, member.end).is_some() {
+                self.open.pop();
+                self.open.push(Open { container, member: next, end });
+                return Ok(Some(member));
+            }
+            self.write(member.start, member.end)?;
         }
-        let member = open.member;
-        open.member += 1;
-        let inner = open.object + 1..object.next as usize;
-        if member > object.first {
-            self.sink.put(b",")?;
-        }
-        let (start, end) = self.canonical.outline.arranged[member as usize];
-        let object = inner.start
-            + self.canonical.outline.containers[inner]
-                .partition_point(|object| object.start <= start);
-        Ok(Some(Stretch { start, end, object }))
+        self.open.pop();
+        Ok(Some(Stretch { start: reordered.end, end, container: reordered.next as usize }))
     }
 
-    #[inline]
+    /// A member of an open container, with the comma before it where it is not the first.
+    #[inline(always)]
+    fn member(
+        &mut self,
+        reordered: &Reordered,
+        container: usize,
+        member: u32,
+    ) -> Result<Stretch, OutOfMemory> {
+        let (mut start, end) = self.canonical.outline.arranged[member as usize];
+        let inside = &self.canonical.outline.containers[container + 1..reordered.next as usize];
+        let before = inside.partition_point(|found| found.start <= start);
+        if member > reordered.first {
+            // Most often the comma that is wanted stands right there.
+            match self.canonical.text[start as usize - 1] {
+                b',' => start -= 1,
+                _ => self.sink.put(b",")?,
+            }
+        }
+        Ok(Stretch { start, end, container: container + 1 + before })
+    }
+
+    #[inline(always)]
     fn write(&mut self, start: u32, end: u32) -> Result<(), OutOfMemory> {
-        let text = &self.canonical.text[start as usize..end as usize];
+        let (text, start, end) = (&*self.canonical.text, start as usize, end as usize);
+        if self.canonical.deferred || end - start > Pace::STEP {
+            return self.write_far(&text[start..end]);
+        }
+        self.pace.spend(end - start);
+        self.sink.put_part(text, start, end)
+    }
+
+    #[cold]
+    fn write_far(&mut self, text: &[u8]) -> Result<(), OutOfMemory> {
         if self.canonical.deferred {
             return self.write_expanded(text);
         }
-        if text.len() > Pace::STEP {
-            return put_all(text, self.sink, self.pace);
-        }
-        self.pace.spend(text.len());
-        self.sink.put(text)
+        put_all(text, self.sink, self.pace)
     }
 
     /// Writes text in which marked numbers are to be brought into canonical form.

@@ -15,8 +15,11 @@ impl From<TryReserveError> for OutOfMemory {
 }
 
 /// Adds to a list whose length the sender of a body controls.
+#[inline]
 pub(super) fn push<T>(list: &mut Vec<T>, item: T) -> Result<(), OutOfMemory> {
-    list.try_reserve(1)?;
+    if list.len() == list.capacity() {
+        list.try_reserve(1)?;
+    }
     list.push(item);
     Ok(())
 }

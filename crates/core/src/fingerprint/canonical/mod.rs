@@ -12,12 +12,15 @@ mod emit;
 mod error;
 mod es6;
 mod exclude;
+mod literal;
 mod locate;
 mod number;
 mod order;
 mod outline;
 mod parse;
+mod shortest;
 mod string;
+mod swar;
 mod text;
 
 use std::borrow::Cow;

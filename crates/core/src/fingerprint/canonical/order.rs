@@ -4,6 +4,8 @@
 //! Names are compared eight bytes at a time, as keys. Where keys are equal, the next eight bytes
 //! of those names become their keys, so every byte of a name is looked at once.
 
+use std::cmp::Ordering;
+
 use super::error::{OutOfMemory, push};
 use super::string;
 use super::text::Text;
@@ -11,21 +13,20 @@ use crate::fingerprint::pace::Pace;
 
 /// A member of an open object. Small, because an object can consist of nothing else.
 #[derive(Clone, Copy, Debug)]
-#[repr(C)]
 pub(super) struct Member {
     /// See [`key`].
     pub(super) key: u64,
     /// The position in the text of the name's opening quotation mark.
     pub(super) start: u32,
-    /// The position after the value; [`Member::LEFT_OUT`] or [`Member::KEPT`] until the object is closed.
+    /// The position after its value, 0 before that is known; `start` if the member is left out.
     pub(super) end: u32,
 }
 
 impl Member {
-    /// The end is not known yet.
-    pub(super) const KEPT: u32 = 0;
-    /// The canonical form leaves this member out.
-    pub(super) const LEFT_OUT: u32 = u32::MAX;
+    /// Whether the canonical form has it.
+    pub(super) fn is_kept(&self) -> bool {
+        self.end > self.start
+    }
 }
 
 /// Two members with the same name.
@@ -64,17 +65,51 @@ fn rank(byte: u8) -> u8 {
     }
 }
 
+/// [`key`] for a name of less than eight ASCII characters without escapes, as [`string::short`]
+/// has it.
+#[inline(always)]
+pub(super) fn short_key(characters: u64) -> u64 {
+    const ONES: u64 = u64::from_be_bytes([1; 8]);
+    let present = (characters + ONES * 0x7f) >> 7 & ONES;
+    (characters + present).swap_bytes()
+}
+
 /// [`key`] for a name of ASCII characters without escapes at `start` of the input.
 #[inline]
 pub(super) fn plain_key(input: &[u8], start: usize, length: usize) -> u64 {
-    const ONES: u64 = u64::from_be_bytes([1; 8]);
     match input[start..].first_chunk::<8>() {
-        None => key(&input[start..start + length]).0,
-        Some(chunk) => {
-            let kept = if length < 8 { !(u64::MAX >> (8 * length)) } else { u64::MAX };
-            (u64::from_be_bytes(*chunk) & kept) + (ONES & kept)
-        }
+        Some(chunk) if length >= 8 => short_key(u64::from_le_bytes(*chunk)),
+        _ => key(&input[start..start + length]).0,
     }
+}
+
+/// An object with at most so many members is sorted by [`of_few`].
+const FEW: usize = 32;
+
+/// The order of a few members: their numbers. None if there are more, or if two keys are equal.
+///
+/// Insertion into a list of small numbers: most objects are small, and to move the members
+/// themselves right after they were written would wait for the writing.
+#[inline(always)]
+pub(super) fn of_few(members: &[Member]) -> Option<[u8; FEW]> {
+    let mut order = [0; FEW];
+    if members.len() > FEW {
+        return None;
+    }
+    for (i, member) in members.iter().enumerate() {
+        let mut place = i;
+        while place > 0 {
+            let before = order[place - 1];
+            match members[usize::from(before)].key.cmp(&member.key) {
+                Ordering::Less => break,
+                Ordering::Equal => return None,
+                Ordering::Greater => order[place] = before,
+            }
+            place -= 1;
+        }
+        order[place] = i as u8;
+    }
+    Some(order)
 }
 
 /// Members whose names agree in the first bytes of their spelling.
@@ -93,8 +128,22 @@ pub(super) fn sort(
     text: &Text<'_>,
     pace: &mut Pace<'_>,
 ) -> Result<(), Fault> {
-    let mut ties = Vec::new();
     sort_by_key(members, pace);
+    if members.is_sorted_by(|a, b| a.key < b.key) {
+        return Ok(());
+    }
+    break_ties(members, text, pace)
+}
+
+fn sort_by_key(members: &mut [Member], pace: &mut Pace<'_>) {
+    members.sort_unstable_by(|a, b| {
+        pace.spend(size_of::<Member>());
+        a.key.cmp(&b.key)
+    });
+}
+
+fn break_ties(members: &mut [Member], text: &Text<'_>, pace: &mut Pace<'_>) -> Result<(), Fault> {
+    let mut ties = Vec::new();
     find_ties(members, (0, 0), &mut ties)?;
     while let Some(tie) = ties.pop() {
         let members = &mut members[tie.from..tie.to];
@@ -103,13 +152,6 @@ pub(super) fn sort(
         find_ties(members, (tie.from, agreed), &mut ties)?;
     }
     Ok(())
-}
-
-fn sort_by_key(members: &mut [Member], pace: &mut Pace<'_>) {
-    members.sort_unstable_by(|a, b| {
-        pace.spend(size_of::<Member>());
-        a.key.cmp(&b.key)
-    });
 }
 
 /// Notes the runs of equal keys, which start at `origin` and agree in so many bytes before that.
@@ -245,13 +287,18 @@ mod tests {
     }
 
     #[test]
-    fn the_short_way_to_a_key_is_the_same() {
-        let input = b"abcdefghijklmnop\"\x00\x7f~ !";
-        for start in 0..input.len() {
-            for length in 0..=(16usize.saturating_sub(start)) {
-                assert_eq!(plain_key(input, start, length), key(&input[start..start + length]).0);
+    fn the_short_ways_to_a_key_are_the_same() {
+        let input = b"abcdefghijklmnop\"\x7f~ !";
+        for (start, length) in (0..16).flat_map(|start| (0..=16 - start).map(move |n| (start, n))) {
+            let name = &input[start..start + length];
+            assert_eq!(plain_key(input, start, length), key(name).0);
+            if length < 8 {
+                let mut characters = [0; 8];
+                characters[..length].copy_from_slice(name);
+                assert_eq!(short_key(u64::from_le_bytes(characters)), key(name).0);
             }
         }
+        assert_eq!(plain_key(b"1234567\x7f", 0, 8), key(b"1234567\x7f").0);
     }
 
     #[test]

@@ -32,6 +32,8 @@ impl Reordered {
 pub(super) struct Outline {
     /// The members of the open containers, outer ones first.
     noted: Vec<Member>,
+    /// Whether a member of the body is left out.
+    incomplete: bool,
     /// The reordered containers in the order of their starts.
     pub(super) containers: Vec<Reordered>,
     /// Where the members of closed, reordered containers start and end in the text; those of one
@@ -42,42 +44,62 @@ pub(super) struct Outline {
 /// What was listed before a container was opened.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Mark {
-    noted: usize,
-    container: usize,
+    noted: u32,
+    container: u32,
+}
+
+impl Mark {
+    fn noted(self) -> usize {
+        self.noted as usize
+    }
+
+    fn container(self) -> usize {
+        self.container as usize
+    }
 }
 
 impl Outline {
     /// Opens a container whose first member starts at `start`.
     pub(super) fn open(&mut self, start: u32) -> Result<Mark, OutOfMemory> {
-        let mark = Mark { noted: self.noted.len(), container: self.containers.len() };
+        let mark = Mark { noted: self.noted.len() as u32, container: self.containers.len() as u32 };
         push(&mut self.containers, Reordered { start, end: 0, first: 0, last: 0, next: 0 })?;
         Ok(mark)
     }
 
-    /// Notes the next member of the innermost open container.
-    #[inline]
-    pub(super) fn note(&mut self, member: Member) -> Result<(), OutOfMemory> {
-        push(&mut self.noted, member)
+    /// Notes the next member of the innermost open container, which starts at `start`.
+    #[inline(always)]
+    pub(super) fn start_member(&mut self, key: u64, start: u32) -> Result<(), OutOfMemory> {
+        push(&mut self.noted, Member { key, start, end: 0 })
     }
 
-    /// How many members of the innermost open container have been noted.
-    pub(super) fn count(&self, mark: Mark) -> usize {
-        self.noted.len() - mark.noted
-    }
-
-    /// Closes a container whose members stand in canonical order and are all kept.
-    #[inline]
-    pub(super) fn close_unchanged(&mut self, mark: Mark) {
-        self.noted.truncate(mark.noted);
-        if self.containers.len() == mark.container + 1 {
-            self.containers.pop();
+    /// Leaves that member out: it ends where it starts.
+    pub(super) fn leave_out(&mut self) {
+        self.incomplete = true;
+        if let Some(member) = self.noted.last_mut() {
+            member.end = member.start;
         }
     }
 
-    /// Closes an object at `end`, sorting its members.
+    /// Notes where that member ends.
+    #[inline(always)]
+    pub(super) fn end_member(&mut self, end: u32) {
+        if let Some(member) = self.noted.last_mut()
+            && member.end == 0
+        {
+            member.end = end;
+        }
+    }
+
+    /// How many members of a container, the innermost open one, have been noted.
+    pub(super) fn count(&self, mark: Mark) -> usize {
+        self.noted.len() - mark.noted()
+    }
+
+    /// Closes an object at `end`, and puts its members in order.
     ///
     /// # Errors
     /// Two members have one name: the number of the second, from 0. Or memory ran out.
+    #[inline(always)]
     pub(super) fn close_object(
         &mut self,
         mark: Mark,
@@ -85,70 +107,87 @@ impl Outline {
         text: &Text<'_>,
         pace: &mut Pace<'_>,
     ) -> Result<(), Fault> {
-        let members = &mut self.noted[mark.noted..];
-        set_ends(members, end, pace);
-        match order::sort(members, text, pace) {
-            Err(Fault::Duplicate(start)) => Err(Fault::Duplicate(earlier(members, start))),
-            Err(fault) => Err(fault),
-            Ok(()) => Ok(self.close_sorted(mark, end, pace)?),
+        let members = &self.noted[mark.noted()..];
+        pace.spend(size_of_val(members));
+        if members.is_sorted_by(|a, b| a.key < b.key) {
+            self.close_array(mark, end, pace)?;
+        } else if let Some(order) = order::of_few(members) {
+            let order = &order[..members.len()];
+            self.arrange(mark, end, order.iter().map(|&i| usize::from(i)), pace)?;
+        } else {
+            self.close_large(mark, end, text, pace)?;
         }
+        Ok(())
     }
 
-    /// Closes an array at `end`, whose elements were noted because some may be left out.
+    /// Closes an array at `end`, or an object whose members are in order.
+    #[inline(always)]
     pub(super) fn close_array(
         &mut self,
         mark: Mark,
         end: u32,
         pace: &mut Pace<'_>,
     ) -> Result<(), OutOfMemory> {
-        set_ends(&mut self.noted[mark.noted..], end, pace);
-        self.close_sorted(mark, end, pace)
+        let members = &self.noted[mark.noted()..];
+        if self.incomplete && !members.iter().all(Member::is_kept) {
+            let count = members.len();
+            return self.arrange(mark, end, 0..count, pace);
+        }
+        self.noted.truncate(mark.noted());
+        if self.containers.len() == mark.container() + 1 {
+            self.containers.pop();
+        }
+        Ok(())
     }
 
-    fn close_sorted(
+    /// Closes an object with many members, or with names that begin alike.
+    #[inline(never)]
+    fn close_large(
         &mut self,
         mark: Mark,
         end: u32,
+        text: &Text<'_>,
+        pace: &mut Pace<'_>,
+    ) -> Result<(), Fault> {
+        let members = &mut self.noted[mark.noted()..];
+        if let Err(fault) = order::sort(members, text, pace) {
+            return Err(match fault {
+                Fault::Duplicate(start) => Fault::Duplicate(earlier(members, start)),
+                Fault::OutOfMemory => Fault::OutOfMemory,
+            });
+        }
+        if members.is_sorted_by_key(|member| member.start) {
+            return Ok(self.close_array(mark, end, pace)?);
+        }
+        let count = members.len();
+        Ok(self.arrange(mark, end, 0..count, pace)?)
+    }
+
+    /// Closes a container at `end` whose members, of which `order` has the numbers, are written in
+    /// that order, those left out excepted.
+    #[inline(always)]
+    fn arrange(
+        &mut self,
+        mark: Mark,
+        end: u32,
+        order: impl ExactSizeIterator<Item = usize>,
         pace: &mut Pace<'_>,
     ) -> Result<(), OutOfMemory> {
-        let members = &self.noted[mark.noted..];
-        pace.spend(members.len());
-        if members.iter().all(is_kept) && members.is_sorted_by_key(|member| member.start) {
-            self.close_unchanged(mark);
-            return Ok(());
-        }
-        let first = self.arranged.len();
-        self.arranged.try_reserve(members.len())?;
-        for member in members.iter().filter(|member| is_kept(member)) {
+        let members = &self.noted[mark.noted()..];
+        let first = self.arranged.len() as u32;
+        self.arranged.try_reserve(order.len())?;
+        for i in order {
             pace.spend(size_of::<Member>());
-            self.arranged.push((member.start, member.end));
+            if members[i].is_kept() {
+                self.arranged.push((members[i].start, members[i].end));
+            }
         }
-        let next = self.containers.len() as u32;
-        let container = &mut self.containers[mark.container];
-        *container = Reordered {
-            end,
-            first: first as u32,
-            last: self.arranged.len() as u32,
-            next,
-            ..*container
-        };
-        self.noted.truncate(mark.noted);
+        let (last, next) = (self.arranged.len() as u32, self.containers.len() as u32);
+        let container = &mut self.containers[mark.container()];
+        *container = Reordered { start: container.start, end, first, last, next };
+        self.noted.truncate(mark.noted());
         Ok(())
     }
-}
-
-/// A member ends where the comma before the next one stands, the last one before the bracket.
-/// What is left out becomes empty.
-fn set_ends(members: &mut [Member], mut end: u32, pace: &mut Pace<'_>) {
-    for member in members.iter_mut().rev() {
-        pace.spend(size_of::<Member>());
-        member.end = if member.end == Member::LEFT_OUT { member.start } else { end };
-        end = member.start - 1;
-    }
-}
-
-fn is_kept(member: &Member) -> bool {
-    member.end > member.start
 }
 
 /// How many of the members stand before `start`.

@@ -2,15 +2,15 @@
 //! form and notes where members have to change their order. No recursion; what is open is a list.
 
 use std::mem;
-use std::ops::Range;
+use std::ops::ControlFlow::{self, Break, Continue};
 
 use super::error::{CanonicalError, OutOfMemory, Violation, push};
-use super::exclude::Exclude;
+use super::exclude::{Exclude, Live};
 use super::number::{self, Form};
-use super::order::{self, Fault, Member};
+use super::order::{self, Fault};
 use super::outline::{Mark, Outline};
 use super::text::Text;
-use super::{Canonical, DEFERRED, MAX_BYTES, MAX_DEPTH, es6, locate, string};
+use super::{Canonical, DEFERRED, MAX_BYTES, MAX_DEPTH, es6, locate, shortest, string};
 use crate::fingerprint::pace::Pace;
 use crate::fingerprint::pointer;
 
@@ -25,18 +25,29 @@ enum Kind {
     Object,
 }
 
+/// What is left to read, or why reading ends.
+type Rest<'i> = Result<&'i [u8], CanonicalError>;
+
+/// What is left to read, and how it goes on there.
+type Step<'i> = Result<ControlFlow<&'i [u8], &'i [u8]>, CanonicalError>;
+
 /// An open container.
 struct Frame {
     kind: Kind,
-    /// The members are not known to be in order and kept: they are looked at in the end.
-    reorder: bool,
-    /// The key of the name before.
-    key: u64,
+    /// Its members are noted: those of objects, and elements where a pointer could name one.
+    listed: bool,
     /// The offset of the opening bracket.
-    open: usize,
+    open: u32,
     mark: Mark,
     /// The pointers that lead into it.
-    exclude: Range<usize>,
+    exclude: Live,
+}
+
+impl Frame {
+    fn new(kind: Kind, open: usize, mark: Mark, exclude: Live) -> Self {
+        let listed = kind == Kind::Object || !exclude.is_empty();
+        Self { kind, listed, open: open as u32, mark, exclude }
+    }
 }
 
 /// Reads the body; the members that `exclude`, checked pointers, name are left out.
@@ -51,17 +62,9 @@ pub(in crate::fingerprint) fn parse<'i>(
     if input.len() > MAX_BYTES {
         return Err(CanonicalError::invalid(Violation::TooLong, MAX_BYTES));
     }
-    let top = Frame {
-        kind: Kind::Document,
-        reorder: false,
-        key: 0,
-        open: 0,
-        mark: Mark::default(),
-        exclude: 0..0,
-    };
+    let top = Frame::new(Kind::Document, 0, Mark::default(), Live::default());
     Parser {
         input,
-        at: 0,
         text: Text::new(input),
         top,
         outer: Vec::new(),
@@ -75,7 +78,6 @@ pub(in crate::fingerprint) fn parse<'i>(
 
 struct Parser<'i, 'x, 'p, 'f> {
     input: &'i [u8],
-    at: usize,
     text: Text<'i>,
     /// The innermost open container, and those around it.
     top: Frame,
@@ -86,252 +88,259 @@ struct Parser<'i, 'x, 'p, 'f> {
     pace: &'p mut Pace<'f>,
 }
 
+/// Every method takes what is left of the input, and returns what is then left.
 impl<'i> Parser<'i, '_, '_, '_> {
     fn document(mut self) -> Result<Canonical<'i>, CanonicalError> {
-        self.space()?;
-        while self.value()? || self.after_value()? {}
-        let end = self.at;
-        self.space_without_replacing();
-        if self.at < self.input.len() {
-            return self.fault(Violation::TrailingData);
+        let mut rest = self.input;
+        let after = loop {
+            rest = self.member(rest)?;
+            rest = match self.value(rest)? {
+                Continue(first) => first,
+                Break(after) => match self.after_value(after)? {
+                    Continue(next) => next,
+                    Break(after) => break after,
+                },
+            };
+        };
+        let end = self.offset(after);
+        rest = self.skip_space(after);
+        if !rest.is_empty() {
+            return self.fault(Violation::TrailingData, rest);
         }
-        Ok(Canonical {
-            text: self.text.finish(end)?,
-            outline: self.outline,
-            deferred: self.deferred,
-        })
+        let text = self.text.finish(end)?;
+        Ok(Canonical { text, outline: self.outline, deferred: self.deferred })
     }
 
-    #[inline]
-    fn peek(&self) -> Option<u8> {
-        self.input.get(self.at).copied()
+    fn offset(&self, rest: &[u8]) -> usize {
+        self.input.len() - rest.len()
     }
 
-    /// That the byte at hand breaks a rule, or that there is none.
+    /// That the first byte left breaks a rule, or that none is left.
     #[cold]
-    fn fault<T>(&self, violation: Violation) -> Result<T, CanonicalError> {
-        let violation =
-            if self.at < self.input.len() { violation } else { Violation::UnexpectedEnd };
-        Err(CanonicalError::invalid(violation, self.at))
+    fn fault<T>(&self, violation: Violation, rest: &[u8]) -> Result<T, CanonicalError> {
+        let violation = if rest.is_empty() { Violation::UnexpectedEnd } else { violation };
+        Err(CanonicalError::invalid(violation, self.offset(rest)))
     }
 
-    /// Reads a scalar or an empty container; or opens a container and says so: another value, its
-    /// first, is next.
-    #[inline]
-    fn value(&mut self) -> Result<bool, CanonicalError> {
+    /// Reads a scalar or an empty container, and breaks after it; or opens a container and
+    /// continues with its first member.
+    #[inline(always)]
+    fn value(&mut self, rest: &'i [u8]) -> Step<'i> {
         self.pace.spend(TOKEN);
-        match self.peek() {
-            Some(b'"') => self.string()?,
-            Some(b'-' | b'0'..=b'9') => self.number()?,
-            Some(b'{') => return self.open(Kind::Object, b'}'),
-            Some(b'[') => return self.open(Kind::Array, b']'),
-            Some(b't') => self.literal(b"true")?,
-            Some(b'f') => self.literal(b"false")?,
-            Some(b'n') => self.literal(b"null")?,
-            _ => return self.fault(Violation::ExpectedValue),
-        }
-        Ok(false)
+        let rest = self.token(rest)?;
+        Ok(Break(match rest {
+            [b'"', rest @ ..] => self.string(rest)?,
+            [b'-' | b'0'..=b'9', ..] => self.number(rest)?,
+            [b'{', ..] => return self.open(rest, Kind::Object, b'}'),
+            [b'[', ..] => return self.open(rest, Kind::Array, b']'),
+            [b't', b'r', b'u', b'e', rest @ ..] => rest,
+            [b'f', b'a', b'l', b's', b'e', rest @ ..] => rest,
+            [b'n', b'u', b'l', b'l', rest @ ..] => rest,
+            _ => return self.fault(Violation::ExpectedValue, rest),
+        }))
     }
 
-    /// Closes the containers that end here and goes on to the next value; false if there is none.
-    #[inline]
-    fn after_value(&mut self) -> Result<bool, CanonicalError> {
+    /// Closes the containers that end here and continues with the next member, or breaks after the
+    /// value that is the document.
+    #[inline(always)]
+    fn after_value(&mut self, mut rest: &'i [u8]) -> Step<'i> {
         while self.top.kind != Kind::Document {
-            self.space()?;
-            match (self.peek(), self.top.kind) {
-                (Some(b','), _) => {
-                    self.at += 1;
-                    self.space()?;
-                    self.member()?;
-                    return Ok(true);
-                }
-                (Some(b'}'), Kind::Object) | (Some(b']'), Kind::Array) => self.close()?,
-                _ => return self.fault(Violation::ExpectedCommaOrClose),
+            if self.top.listed {
+                self.outline.end_member(self.text.position(rest));
             }
+            rest = self.token(rest)?;
+            match (rest, self.top.kind) {
+                ([b',', rest @ ..], _) => return Ok(Continue(rest)),
+                ([b'}', ..], Kind::Object) | ([b']', ..], Kind::Array) => self.close(rest)?,
+                _ => return self.fault(Violation::ExpectedCommaOrClose, rest),
+            }
+            rest = &rest[1..];
         }
-        Ok(false)
+        Ok(Break(rest))
     }
 
-    fn open(&mut self, kind: Kind, closing: u8) -> Result<bool, CanonicalError> {
-        let open = self.at;
+    #[inline(always)]
+    fn open(&mut self, bracket: &'i [u8], kind: Kind, closing: u8) -> Step<'i> {
         if self.outer.len() >= MAX_DEPTH {
-            return self.fault(Violation::TooDeep);
+            return self.fault(Violation::TooDeep, bracket);
         }
-        self.at += 1;
-        self.space()?;
-        if self.peek() == Some(closing) {
-            self.at += 1;
-            return Ok(false);
+        let rest = self.token(&bracket[1..])?;
+        if rest.first() == Some(&closing) {
+            return Ok(Break(&rest[1..]));
         }
-        let exclude = self.exclude.inner(&self.top.exclude);
-        // Elements are noted only where a pointer could name one.
-        let listed = kind == Kind::Object || !exclude.is_empty();
-        let mark =
-            if listed { self.outline.open(self.text.position(self.at))? } else { Mark::default() };
-        let frame =
-            Frame { kind, reorder: kind == Kind::Array && listed, key: 0, open, mark, exclude };
+        let exclude = self.exclude.inner(self.top.exclude);
+        let mut frame = Frame::new(kind, self.offset(bracket), Mark::default(), exclude);
+        if frame.listed {
+            frame.mark = self.outline.open(self.text.position(rest))?;
+        }
         push(&mut self.outer, mem::replace(&mut self.top, frame))?;
-        self.member()?;
-        Ok(true)
+        Ok(Continue(rest))
     }
 
-    fn close(&mut self) -> Result<(), CanonicalError> {
-        let end = self.text.position(self.at);
-        match self.top.kind {
-            Kind::Object if self.top.reorder => self.close_object(end)?,
-            Kind::Object => self.outline.close_unchanged(self.top.mark),
-            Kind::Array if self.top.reorder => {
-                self.outline.close_array(self.top.mark, end, self.pace)?
-            }
-            _ => {}
+    #[inline(always)]
+    fn close(&mut self, bracket: &[u8]) -> Result<(), CanonicalError> {
+        if self.top.listed {
+            self.close_listed(bracket)?;
         }
-        self.at += 1;
         if let Some(outer) = self.outer.pop() {
             self.top = outer;
         }
         Ok(())
     }
 
-    fn close_object(&mut self, end: u32) -> Result<(), CanonicalError> {
-        match self.outline.close_object(self.top.mark, end, &self.text, self.pace) {
+    fn close_listed(&mut self, bracket: &[u8]) -> Result<(), CanonicalError> {
+        let Frame { kind, mark, open, .. } = self.top;
+        let end = self.text.position(bracket);
+        if kind == Kind::Array {
+            return Ok(self.outline.close_array(mark, end, self.pace)?);
+        }
+        match self.outline.close_object(mark, end, &self.text, self.pace) {
             Ok(()) => Ok(()),
             Err(Fault::OutOfMemory) => Err(CanonicalError::OutOfMemory),
             Err(Fault::Duplicate(number)) => {
-                let at = locate::member(self.input, self.top.open, number, self.pace);
+                let at = locate::member(self.input, open as usize, number, self.pace);
                 Err(CanonicalError::invalid(Violation::DuplicateMember, at))
             }
         }
     }
 
     /// Goes to the value of the next member or element.
-    #[inline]
-    fn member(&mut self) -> Result<(), CanonicalError> {
+    #[inline(always)]
+    fn member(&mut self, rest: &'i [u8]) -> Rest<'i> {
         match self.top.kind {
-            Kind::Object => self.name(),
-            _ if self.top.exclude.is_empty() => Ok(()),
-            _ => Ok(self.element()?),
+            Kind::Object => self.name(rest),
+            _ if self.top.exclude.is_empty() => Ok(rest),
+            _ => self.element(rest),
         }
     }
 
-    #[inline]
-    fn name(&mut self) -> Result<(), CanonicalError> {
-        if self.peek() != Some(b'"') {
-            return self.fault(Violation::ExpectedName);
+    #[inline(always)]
+    fn name(&mut self, rest: &'i [u8]) -> Rest<'i> {
+        let rest = self.token(rest)?;
+        let start = self.text.position(rest);
+        let [b'"', rest @ ..] = rest else { return self.fault(Violation::ExpectedName, rest) };
+        let (key, rest) = match string::short(rest) {
+            Some((length, characters)) => (order::short_key(characters), &rest[length + 1..]),
+            None => self.long_name(rest, start)?,
+        };
+        self.outline.start_member(key, start)?;
+        if !self.top.exclude.is_empty() {
+            self.exclude_name(start)?;
         }
-        let start = self.text.position(self.at);
-        let key = self.name_key(start)?;
-        self.top.reorder |= key <= self.top.key;
-        self.top.key = key;
-        let end =
-            if self.top.exclude.is_empty() { Member::KEPT } else { self.excluded_name(start)? };
-        self.outline.note(Member { key, start, end })?;
-        self.space()?;
-        if self.peek() != Some(b':') {
-            return self.fault(Violation::ExpectedColon);
+        match self.token(rest)? {
+            [b':', rest @ ..] => Ok(rest),
+            rest => self.fault(Violation::ExpectedColon, rest),
         }
-        self.at += 1;
-        Ok(self.space()?)
     }
 
-    /// Reads a name, which starts at `start` of the text, and returns its key.
-    #[inline]
-    fn name_key(&mut self, start: u32) -> Result<u64, CanonicalError> {
-        let first = self.at + 1;
+    /// Reads a name which starts at `start` of the text, and returns its key too.
+    fn long_name(&mut self, rest: &'i [u8], start: u32) -> Result<(u64, &'i [u8]), CanonicalError> {
+        let first = self.offset(rest);
         let name = string::scan(self.input, first, &mut self.text, self.pace)?;
-        self.at = name.end + 1;
+        let rest = &self.input[name.end + 1..];
         if name.plain {
-            return Ok(order::plain_key(self.input, first, name.end - first));
+            return Ok((order::plain_key(self.input, first, name.end - first), rest));
         }
         // The name is looked at again in the text, so it has to be there in one piece.
-        self.text.settle(self.at)?;
-        Ok(order::key(&self.text.tail(start)[1..]).0)
+        self.text.settle(start, name.end + 1)?;
+        Ok((order::key(&self.text.tail(start)[1..]).0, rest))
     }
 
-    fn excluded_name(&mut self, start: u32) -> Result<u32, OutOfMemory> {
+    fn exclude_name(&mut self, start: u32) -> Result<(), OutOfMemory> {
         let name = &self.text.tail(start)[1..];
         let bytes = || string::decode(name).map(|(byte, _)| byte);
-        let out = self.exclude.step(
-            &self.top.exclude,
-            |token| pointer::token_is(token, bytes()),
-            self.pace,
-        )?;
-        self.top.reorder |= out;
-        Ok(if out { Member::LEFT_OUT } else { Member::KEPT })
-    }
-
-    fn element(&mut self) -> Result<(), OutOfMemory> {
-        let number = self.outline.count(self.top.mark);
-        let is_this =
-            |token: &str| pointer::index(token).is_some_and(|index| index as usize == number);
-        let out = self.exclude.step(&self.top.exclude, is_this, self.pace)?;
-        let end = if out { Member::LEFT_OUT } else { Member::KEPT };
-        self.outline.note(Member { key: 0, start: self.text.position(self.at), end })
-    }
-
-    #[inline]
-    fn string(&mut self) -> Result<(), CanonicalError> {
-        self.at = string::scan(self.input, self.at + 1, &mut self.text, self.pace)?.end + 1;
+        let is_this = |token: &str| pointer::token_is(token, bytes());
+        if self.exclude.step(self.top.exclude, is_this, self.pace)? {
+            self.outline.leave_out();
+        }
         Ok(())
     }
 
-    #[inline]
-    fn number(&mut self) -> Result<(), CanonicalError> {
-        let start = self.at;
-        let (end, form) = number::scan(self.input, start, self.pace)?;
-        self.at = end;
-        match form {
-            Form::Prefix(length) if start + length == end => Ok(()),
-            Form::Prefix(length) => Ok(self.text.replace(start + length, end, b"")?),
-            Form::Value(value) => Ok(self.reformat(start, value)?),
+    fn element(&mut self, rest: &'i [u8]) -> Rest<'i> {
+        // White space before the element is not part of it.
+        let rest = self.token(rest)?;
+        let number = self.outline.count(self.top.mark);
+        let is_this =
+            |token: &str| pointer::index(token).is_some_and(|index| index as usize == number);
+        self.outline.start_member(0, self.text.position(rest))?;
+        if self.exclude.step(self.top.exclude, is_this, self.pace)? {
+            self.outline.leave_out();
+        }
+        Ok(rest)
+    }
+
+    #[inline(always)]
+    fn string(&mut self, rest: &'i [u8]) -> Rest<'i> {
+        if let Some((length, _)) = string::short(rest) {
+            return Ok(&rest[length + 1..]);
+        }
+        let start = self.offset(rest);
+        let end = string::scan(self.input, start, &mut self.text, self.pace)?.end;
+        Ok(&self.input[end + 1..])
+    }
+
+    #[inline(always)]
+    fn number(&mut self, rest: &'i [u8]) -> Rest<'i> {
+        match number::short(rest) {
+            Some(length) => Ok(&rest[length..]),
+            None => self.long_number(rest),
         }
     }
 
-    /// Puts the number from `start` up to here into canonical form, unless that would make the
-    /// text longer.
-    fn reformat(&mut self, start: usize, value: f64) -> Result<(), OutOfMemory> {
+    #[inline(never)]
+    fn long_number(&mut self, rest: &'i [u8]) -> Rest<'i> {
+        if let Some(length) = shortest::decimal(rest) {
+            return Ok(&rest[length..]);
+        }
+        let start = self.offset(rest);
+        let (end, form) = number::scan(self.input, start, self.pace)?;
+        match form {
+            Form::Prefix(length) if start + length == end => {}
+            Form::Prefix(length) => self.text.replace(start + length, end, b"")?,
+            Form::Value(value) => self.reformat(start, end, value)?,
+        }
+        Ok(&self.input[end..])
+    }
+
+    /// Puts the number from `start` to `end` into canonical form, unless that would make the text
+    /// longer.
+    fn reformat(&mut self, start: usize, end: usize, value: f64) -> Result<(), OutOfMemory> {
         let mut buffer = es6::Buffer::default();
         let canonical = es6::format(value, &mut buffer);
-        let literal = &self.input[start..self.at];
+        let literal = &self.input[start..end];
         if canonical == literal {
             return Ok(());
         }
         if canonical.len() <= literal.len() {
-            return self.text.replace(start, self.at, canonical);
+            return self.text.replace(start, end, canonical);
         }
         self.deferred = true;
         self.text.replace(start, start, &[DEFERRED])
     }
 
-    fn literal(&mut self, literal: &[u8]) -> Result<(), CanonicalError> {
-        if !self.input[self.at..].starts_with(literal) {
-            return self.fault(Violation::ExpectedValue);
-        }
-        self.at += literal.len();
-        Ok(())
-    }
-
-    /// Leaves out white space (RFC 8259 section 2).
-    #[inline]
-    fn space(&mut self) -> Result<(), OutOfMemory> {
-        match self.peek() {
-            Some(b' ' | b'\t' | b'\n' | b'\r') => self.drop_space(),
-            _ => Ok(()),
+    /// Goes to the next token. White space before it (RFC 8259 section 2) is left out of the text.
+    #[inline(always)]
+    fn token(&mut self, rest: &'i [u8]) -> Result<&'i [u8], OutOfMemory> {
+        match rest {
+            [b' ' | b'\t' | b'\n' | b'\r', ..] => self.drop_space(rest),
+            _ => Ok(rest),
         }
     }
 
-    fn drop_space(&mut self) -> Result<(), OutOfMemory> {
-        let start = self.at;
-        self.space_without_replacing();
-        self.text.replace(start, self.at, b"")
+    #[inline(never)]
+    fn drop_space(&mut self, space: &'i [u8]) -> Result<&'i [u8], OutOfMemory> {
+        let rest = self.skip_space(space);
+        self.text.replace(self.offset(space), self.offset(rest), b"")?;
+        Ok(rest)
     }
 
-    fn space_without_replacing(&mut self) {
-        let start = self.at;
-        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
-            self.at += 1;
-            if (self.at - start) % Pace::STEP == 0 {
+    fn skip_space(&mut self, mut rest: &'i [u8]) -> &'i [u8] {
+        while let [b' ' | b'\t' | b'\n' | b'\r', after @ ..] = rest {
+            rest = after;
+            if rest.len().is_multiple_of(Pace::STEP) {
                 self.pace.spend(Pace::STEP);
             }
         }
+        rest
     }
 }

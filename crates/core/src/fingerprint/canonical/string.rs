@@ -2,6 +2,7 @@
 //! 3.2.2.2).
 
 use super::error::{CanonicalError, Violation};
+use super::swar::{HIGH, specials, word};
 use super::text::Text;
 use crate::fingerprint::pace::Pace;
 
@@ -13,87 +14,100 @@ pub(super) struct Scanned {
     pub(super) plain: bool,
 }
 
+/// The length and the characters of a string of less than eight ASCII characters without escapes,
+/// given what follows its opening quotation mark: the first character lowest, zeros after the last.
+/// Most names and many values are such.
+#[inline(always)]
+pub(super) fn short(rest: &[u8]) -> Option<(usize, u64)> {
+    let word = word(rest)?;
+    let marks = specials(word);
+    if marks == 0 {
+        return None;
+    }
+    let length = marks.trailing_zeros() as usize / 8;
+    let characters = word & (((marks & marks.wrapping_neg()) >> 7) - 1);
+    let is_end = (word >> (8 * length)) as u8 == b'"';
+    if is_end && characters & HIGH == 0 { Some((length, characters)) } else { None }
+}
+
 /// Reads the string whose first byte after the quotation mark is at `start`, and replaces in
 /// `text` the escapes that the canonical form writes differently.
 ///
 /// # Errors
 /// What is wrong with the string first, or that memory ran out.
-#[inline]
+#[inline(always)]
 pub(super) fn scan(
     input: &[u8],
     start: usize,
     text: &mut Text<'_>,
     pace: &mut Pace<'_>,
 ) -> Result<Scanned, CanonicalError> {
-    let (end, ascii) = special(input, start, pace);
-    if ascii && input.get(end) == Some(&b'"') {
-        return Ok(Scanned { end, plain: true });
+    let stretch = special(input, start, pace);
+    if stretch.ascii && input.get(stretch.end) == Some(&b'"') {
+        return Ok(Scanned { end: stretch.end, plain: true });
     }
-    scan_rest(input, start, (end, ascii), text, pace)
+    scan_from(input, start, stretch, text, pace)
 }
 
 /// The general case: stretches without anything special, with escapes between them.
-fn scan_rest(
+#[inline(never)]
+fn scan_from(
     input: &[u8],
     mut start: usize,
-    mut stretch: (usize, bool),
+    mut stretch: Stretch,
     text: &mut Text<'_>,
     pace: &mut Pace<'_>,
 ) -> Result<Scanned, CanonicalError> {
     loop {
-        let (end, ascii) = stretch;
+        let Stretch { end, ascii } = stretch;
         if !ascii {
             check_utf8(input, start, end, pace)?;
         }
-        match input.get(end) {
+        start = match input.get(end) {
             Some(b'"') => return Ok(Scanned { end, plain: false }),
-            Some(b'\\') => start = rewrite(input, end, text)?,
+            Some(b'\\') => rewrite(input, end, text)?,
             Some(_) => return Err(CanonicalError::invalid(Violation::ControlCharacter, end)),
             None => return Err(CanonicalError::invalid(Violation::UnexpectedEnd, end)),
-        }
+        };
         pace.spend(start - end);
         stretch = special(input, start, pace);
     }
 }
 
-/// The first quotation mark, backslash or control character from `start` on, or the end of the
-/// input; and whether all before it is ASCII.
-#[inline]
-fn special(input: &[u8], start: usize, pace: &mut Pace<'_>) -> (usize, bool) {
-    let (mut at, mut high) = (start, 0);
-    let mut step_end = start + Pace::STEP;
-    while let Some(chunk) = input.get(at..).and_then(|rest| rest.first_chunk::<16>()) {
-        let word = u128::from_le_bytes(*chunk);
+/// Part of a string up to a byte that means something.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Stretch {
+    /// The offset of that byte: a quotation mark, a backslash or a control character; or the end
+    /// of the input.
+    end: usize,
+    /// Whether all before it is ASCII.
+    ascii: bool,
+}
+
+/// The stretch that starts at `at`.
+#[inline(never)]
+fn special(input: &[u8], mut at: usize, pace: &mut Pace<'_>) -> Stretch {
+    let (mut high, mut step_end) = (0, at + Pace::STEP);
+    while let Some(word) = word(&input[at..]) {
         let marks = specials(word);
         if marks != 0 {
-            let length = marks.trailing_zeros() & !7;
-            high |= word & !(!0 << length);
-            return (at + length as usize / 8, high & HIGH == 0);
+            high |= word & ((marks & marks.wrapping_neg()) - 1);
+            return Stretch {
+                end: at + marks.trailing_zeros() as usize / 8,
+                ascii: high & HIGH == 0,
+            };
         }
         high |= word;
-        at += 16;
+        at += 8;
         if at >= step_end {
             pace.spend(Pace::STEP);
             step_end = at + Pace::STEP;
         }
     }
-    let rest = &input[at.min(input.len())..];
-    let length =
-        rest.iter().position(|b| matches!(b, b'"' | b'\\' | 0..0x20)).unwrap_or(rest.len());
-    (at + length, high & HIGH == 0 && rest[..length].is_ascii())
-}
-
-const ONES: u128 = u128::from_le_bytes([1; 16]);
-const HIGH: u128 = ONES << 7;
-
-/// The high bit of every byte that is a quotation mark, a backslash or a control character. Bytes
-/// above the lowest marked one may be marked wrongly, by the borrow of the subtraction.
-#[inline]
-fn specials(word: u128) -> u128 {
-    let quote = (word ^ (ONES * b'"' as u128)).wrapping_sub(ONES);
-    let backslash = (word ^ (ONES * b'\\' as u128)).wrapping_sub(ONES);
-    let control = word.wrapping_sub(ONES * 0x20);
-    (quote | backslash | control) & !word & HIGH
+    let rest = &input[at..];
+    let is_special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
+    let length = rest.iter().position(is_special).unwrap_or(rest.len());
+    Stretch { end: at + length, ascii: high & HIGH == 0 && rest[..length].is_ascii() }
 }
 
 /// Checks in steps, each up to the last whole character.
@@ -304,13 +318,27 @@ mod tests {
                     input.extend([last; 40]);
                     let mut ignore = || ();
                     let found = special(&input, 0, &mut Pace::new(&mut ignore));
-                    assert_eq!(
-                        found,
-                        (length, filler < 0x80 || length == 0),
-                        "{filler:x} {last:x}"
-                    );
+                    let ascii = filler < 0x80 || length == 0;
+                    assert_eq!(found, Stretch { end: length, ascii }, "{filler:x} {last:x}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn short_strings() {
+        for (input, expected) in [
+            (&b"abc\"5678"[..], Some((3, 0x63_62_61))),
+            (b"\"2345678", Some((0, 0))),
+            (b"1234567\"", Some((7, 0x37_36_35_34_33_32_31))),
+            (b"12345678\"", None),
+            (b"abc\"", None),
+            (b"ab\\\"5678", None),
+            (b"ab\n\"5678", None),
+            (b"\xc3\xa9c\"5678", None),
+            (b"a\"\xc3\xa95678", Some((1, 0x61))),
+        ] {
+            assert_eq!(short(input), expected, "{input:x?}");
         }
     }
 

@@ -15,18 +15,20 @@ pub(super) struct Text<'i> {
     copied: Vec<u8>,
     /// Where the stretch of the input starts that follows `copied`.
     from: usize,
+    /// The position of the end of the input, were all the rest of it copied as it is.
+    end: usize,
 }
 
 impl<'i> Text<'i> {
     pub(super) fn new(input: &'i [u8]) -> Self {
-        Self { input, copied: Vec::new(), from: 0 }
+        Self { input, copied: Vec::new(), from: 0, end: input.len() }
     }
 
-    /// The position of input byte `at`, which must not have been replaced.
-    #[inline]
-    pub(super) fn position(&self, at: usize) -> u32 {
-        // Fits: the text is at most a quarter longer than the body, see `Parser::number`.
-        (self.copied.len() + at - self.from) as u32
+    /// The position of the place in the input that `rest` follows.
+    #[inline(always)]
+    pub(super) fn position(&self, rest: &[u8]) -> u32 {
+        // Fits: the text is at most a quarter longer than the body, see `Parser::reformat`.
+        (self.end - rest.len()) as u32
     }
 
     /// Puts `with` in the place of the input bytes from `start` to `end`.
@@ -39,14 +41,16 @@ impl<'i> Text<'i> {
         self.copy_to(start, with.len())?;
         self.copied.extend_from_slice(with);
         self.from = end;
+        self.end = self.copied.len() + self.input.len() - end;
         Ok(())
     }
 
-    /// Copies the input up to `end`, so that what was replaced before it and what follows form
-    /// one slice in [`Text::tail`].
-    pub(super) fn settle(&mut self, end: usize) -> Result<(), OutOfMemory> {
-        self.copy_to(end, 0)?;
-        self.from = end;
+    /// Makes one slice, for [`Text::tail`], of the token that starts at `position` and ends before
+    /// input byte `end`: if something was replaced in it, the rest of it is copied too.
+    pub(super) fn settle(&mut self, position: u32, end: usize) -> Result<(), OutOfMemory> {
+        if (position as usize) < self.copied.len() {
+            self.replace(end, end, b"")?;
+        }
         Ok(())
     }
 
@@ -84,7 +88,7 @@ impl<'i> Text<'i> {
         if self.copied.is_empty() {
             return Ok(Cow::Borrowed(&self.input[self.from..end]));
         }
-        self.settle(end)?;
+        self.copy_to(end, 0)?;
         Ok(Cow::Owned(self.copied))
     }
 }
@@ -97,7 +101,7 @@ mod tests {
     fn nothing_is_copied_without_a_difference() {
         let mut text = Text::new(b"  [1] ");
         text.replace(0, 2, b"").unwrap();
-        assert_eq!(text.position(3), 1);
+        assert_eq!(text.position(b"] "), 2);
         assert_eq!(text.tail(1), b"1] ");
         assert!(matches!(text.finish(5).unwrap(), Cow::Borrowed(b"[1]")));
     }
@@ -107,7 +111,7 @@ mod tests {
         let mut text = Text::new(b"[1.0, 2]");
         text.replace(2, 4, b"").unwrap();
         text.replace(5, 6, b"").unwrap();
-        assert_eq!(text.position(6), 3);
+        assert_eq!(text.position(b"2]"), 3);
         assert_eq!(text.tail(3), b"2]");
         assert_eq!(text.tail(1), b"1,");
         assert_eq!(*text.finish(8).unwrap(), *b"[1,2]");

@@ -1,0 +1,6 @@
+//! What the measurements share.
+#![forbid(unsafe_code)]
+
+pub mod medians;
+pub mod orders;
+pub mod pipelines;
