@@ -8,7 +8,7 @@ use pg_idempotency_tests::lease::{
 use pg_idempotency_tests::operation::assert_says;
 use pg_idempotency_tests::prelude::*;
 use pg_idempotency_tests::shop;
-use serde_json::{Value, json};
+use serde_json::json;
 use uuid::Uuid;
 
 const WRITE: &str = "INSERT INTO orders (key, note) VALUES ('k', 'stale')";

@@ -35,7 +35,7 @@ fn read(stage: &Stage, session: &mut Session) -> BTreeMap<String, usize> {
     while !stage.over.load(SeqCst) {
         let round = stage.round.load(SeqCst);
         let finished = stage.finished.load(SeqCst) >= round;
-        let told = session.call(replay(&key(round))).outcome;
+        let told = session.call(replay(key(round))).outcome;
         let state = if finished { "finished" } else { "under way" };
         *seen.entry(format!("{state}: {told}")).or_default() += 1;
     }
