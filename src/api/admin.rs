@@ -9,20 +9,21 @@ use serde_json::{Map, Value};
 use super::call::check_length;
 use crate::convert::args::{Jsonb, Name, Text};
 use crate::convert::datum;
+use crate::convert::returned::Returned;
 use crate::error::Error;
 use crate::store::settings::{self, ResourceType};
 
 /// `sql/functions/settings.sql`.
 #[pg_extern(sql = false)]
-fn idempotency_configure<'a>(operation: Option<Text<'a>>, settings: Option<Jsonb>) -> Jsonb {
+fn idempotency_configure<'a>(operation: Option<Text<'a>>, settings: Option<Jsonb>) -> Returned {
     configure(operation.as_ref(), settings.as_ref()).unwrap_or_else(|error| error.raise())
 }
 
-fn configure(operation: Option<&Text<'_>>, settings: Option<&Jsonb>) -> Result<Jsonb, Error> {
+fn configure(operation: Option<&Text<'_>>, settings: Option<&Jsonb>) -> Result<Returned, Error> {
     let operation = operation.ok_or_else(|| Error::null("operation"))?.as_str();
     check_length("operation", operation)?;
     let patch = read_patch(settings.ok_or_else(|| Error::null("settings"))?)?;
-    Ok(Jsonb::new(&settings::configure(operation, patch)?))
+    Ok(Returned(datum::jsonb(&settings::configure(operation, patch)?)))
 }
 
 fn read_patch(settings: &Jsonb) -> Result<Map<String, Value>, Error> {

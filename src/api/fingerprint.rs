@@ -8,6 +8,7 @@ use pgrx::prelude::*;
 
 use crate::convert::args::{Array, Bytes, Text};
 use crate::convert::datum;
+use crate::convert::returned::Returned;
 use crate::error::Error;
 
 /// The most pointers that `exclude` may have.
@@ -23,7 +24,7 @@ fn idempotency_fingerprint<'a>(
     exclude: Option<Array>,
     include_query: Option<bool>,
     hmac_key: Option<Bytes>,
-) -> Bytes {
+) -> Returned {
     let fingerprint = body_of(body.as_ref(), body_bytes.as_ref()).and_then(|body| {
         let exclude = pointers(exclude.as_ref())?;
         let request = Request {
@@ -36,7 +37,7 @@ fn idempotency_fingerprint<'a>(
         };
         fingerprint::fingerprint(&request, interrupt).map_err(refused)
     });
-    Bytes::new(&fingerprint.unwrap_or_else(|error| error.raise()))
+    Returned(datum::bytea(&fingerprint.unwrap_or_else(|error| error.raise())))
 }
 
 /// `sql/functions/fingerprint.sql`.
@@ -44,7 +45,7 @@ fn idempotency_fingerprint<'a>(
 fn idempotency_canonicalize<'a>(
     body: Option<Text<'a>>,
     body_bytes: Option<Bytes>,
-) -> Option<Text<'a>> {
+) -> Option<Returned> {
     let canonical = body_of(body.as_ref(), body_bytes.as_ref()).and_then(|body| {
         body.map(|body| fingerprint::canonicalize(body, interrupt))
             .transpose()
@@ -52,7 +53,7 @@ fn idempotency_canonicalize<'a>(
     });
     canonical
         .unwrap_or_else(|error| error.raise())
-        .map(|form| Text::new(&String::from_utf8_lossy(&form)))
+        .map(|form| Returned(datum::text(&String::from_utf8_lossy(&form))))
 }
 
 /// `sql/functions/fingerprint.sql`.
@@ -61,10 +62,12 @@ fn idempotency_parse_key<'a>(
     header: Option<Text<'a>>,
     format: Option<Text<'a>>,
     max_length: Option<i32>,
-) -> Option<Text<'a>> {
+) -> Option<Returned> {
     let header = header?;
     let key = rules(format.as_ref(), max_length).and_then(|rules| {
-        key::parse(header.as_str(), &rules).map(|key| Text::new(&key)).map_err(Error::key)
+        key::parse(header.as_str(), &rules)
+            .map(|key| Returned(datum::text(&key)))
+            .map_err(Error::key)
     });
     Some(key.unwrap_or_else(|error| error.raise()))
 }

@@ -7,8 +7,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use pgrx::callconv::{Arg, ArgAbi, BoxRet, FcInfo};
-use pgrx::datum::Datum;
+use pgrx::callconv::{Arg, ArgAbi};
 use pgrx::pg_sys;
 use pgrx::pgrx_sql_entity_graph::metadata::{
     ArgumentError, Returns, ReturnsError, SqlMapping, SqlTranslatable,
@@ -45,11 +44,6 @@ pub struct Name(*const c_char);
 pub struct Array(pg_sys::Datum);
 
 impl<'a> Text<'a> {
-    /// A new one, to be returned.
-    pub fn new(utf8: &str) -> Self {
-        Self { varlena: datum::text(utf8).cast_mut_ptr(), utf8: "" }
-    }
-
     /// The text in UTF-8.
     pub fn as_str(&self) -> &'a str {
         self.utf8
@@ -68,11 +62,6 @@ impl<'a> Text<'a> {
 }
 
 impl Bytes {
-    /// New ones, to be returned.
-    pub fn new(bytes: &[u8]) -> Self {
-        Self(datum::bytea(bytes).cast_mut_ptr())
-    }
-
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: a detoasted varlena that lives as long as the call's arguments.
@@ -86,11 +75,6 @@ impl Bytes {
 }
 
 impl Jsonb {
-    /// A new one, to be returned.
-    pub fn new(json: &Value) -> Self {
-        Self(datum::jsonb(json))
-    }
-
     /// The value, read into Rust's memory.
     ///
     /// # Errors
@@ -183,30 +167,6 @@ unsafe impl<'fcx> ArgAbi<'fcx> for Jsonb {
     }
 }
 
-// SAFETY: the SQL signature returns a text.
-unsafe impl BoxRet for Text<'_> {
-    unsafe fn box_into<'fcx>(self, fcinfo: &mut FcInfo<'fcx>) -> Datum<'fcx> {
-        // SAFETY: see above.
-        unsafe { fcinfo.return_raw_datum(self.varlena.into()) }
-    }
-}
-
-// SAFETY: the SQL signature returns a bytea.
-unsafe impl BoxRet for Bytes {
-    unsafe fn box_into<'fcx>(self, fcinfo: &mut FcInfo<'fcx>) -> Datum<'fcx> {
-        // SAFETY: see above.
-        unsafe { fcinfo.return_raw_datum(self.0.into()) }
-    }
-}
-
-// SAFETY: the SQL signature returns a jsonb.
-unsafe impl BoxRet for Jsonb {
-    unsafe fn box_into<'fcx>(self, fcinfo: &mut FcInfo<'fcx>) -> Datum<'fcx> {
-        // SAFETY: see above.
-        unsafe { fcinfo.return_raw_datum(self.0) }
-    }
-}
-
 // SAFETY: as for Text.
 unsafe impl<'fcx> ArgAbi<'fcx> for Name {
     unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
@@ -262,5 +222,6 @@ translates_to! {
     Array => "text[]",
     super::outcome::Outcome => "idempotency_outcome",
     super::outcome::Rows => "record",
-    super::outcome::Done => "trigger",
+    super::returned::Done => "trigger",
+    super::returned::Returned => "text",
 }

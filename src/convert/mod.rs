@@ -3,4 +3,5 @@
 pub mod args;
 pub mod datum;
 pub mod outcome;
+pub mod returned;
 pub mod settings;

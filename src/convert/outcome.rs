@@ -8,6 +8,7 @@ use idempotency_core::Micros;
 use idempotency_core::problem::Answer;
 
 use super::datum;
+use crate::error::Error;
 
 /// How many columns the composite has.
 pub const COLUMNS: usize = 15;
@@ -92,6 +93,7 @@ unsafe impl BoxRet for Outcome {
         unsafe {
             let function = (*(*fcinfo.as_mut_ptr()).flinfo).fn_oid;
             let descriptor = pg_sys::lookup_rowtype_tupdesc(pg_sys::get_func_rettype(function), -1);
+            check(descriptor, COLUMNS);
             let tuple = pg_sys::heap_form_tuple(
                 descriptor,
                 self.values.as_mut_ptr(),
@@ -100,6 +102,14 @@ unsafe impl BoxRet for Outcome {
             release(descriptor);
             fcinfo.return_raw_datum(pg_sys::HeapTupleHeaderGetDatum((*tuple).t_data))
         }
+    }
+}
+
+/// Raises where the SQL objects are newer or older than this library.
+unsafe fn check(descriptor: pg_sys::TupleDesc, columns: usize) {
+    // SAFETY: the caller's descriptor is alive.
+    if unsafe { (*descriptor).natts } as usize != columns {
+        Error::not_installed("The type idempotency_outcome is not as expected.".into()).raise();
     }
 }
 
@@ -124,6 +134,7 @@ unsafe impl BoxRet for Rows {
         unsafe {
             pg_sys::InitMaterializedSRF(fcinfo.as_mut_ptr(), 0);
             let result = (*fcinfo.as_mut_ptr()).resultinfo.cast::<pg_sys::ReturnSetInfo>();
+            check((*result).setDesc, COLUMNS + 1);
             for (i, row) in self.0.iter().enumerate() {
                 put_row(result, i as i32 + 1, row);
             }
@@ -145,16 +156,5 @@ unsafe fn put_row(result: *mut pg_sys::ReturnSetInfo, ordinal: i32, row: &Outcom
             values.as_mut_ptr(),
             nulls.as_mut_ptr(),
         );
-    }
-}
-
-/// What a trigger function returns whose result is not looked at.
-pub struct Done;
-
-// SAFETY: after-statement triggers return a pointer that may be null, but not SQL's NULL (trigger.c).
-unsafe impl BoxRet for Done {
-    unsafe fn box_into<'fcx>(self, fcinfo: &mut FcInfo<'fcx>) -> Datum<'fcx> {
-        // SAFETY: see above.
-        unsafe { fcinfo.return_raw_datum(pg_sys::Datum::null()) }
     }
 }

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 
 use super::relation::{Key, Layout, Sees, Table};
 use crate::convert::datum;
-use crate::convert::outcome::Done;
+use crate::convert::returned::Done;
 use crate::convert::settings::{Checks, Server};
 use crate::error::Error;
 use crate::guc::{self, Unlisted};
