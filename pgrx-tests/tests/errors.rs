@@ -45,8 +45,9 @@ const PROVOKED: [Provoked; 4] = [
         message: "cannot commit with an unsettled claim",
         detail: "The transaction has written, and key \"k\" of scope \"alice\" in key space \
                  \"POST /orders\" was claimed and not completed.",
-        hint: "Roll the transaction back, and complete the claim before COMMIT in the next attempt. A write \
-               by middleware, nextval by an ORM or a row lock by authentication counts as writing.",
+        hint: "Roll the transaction back, and complete the claim before COMMIT in the next attempt. Usual \
+               causes are: no BEGIN around claim and complete, a write by middleware, nextval by an ORM, \
+               a row lock by authentication.",
     },
     Provoked {
         code: "IK004",

@@ -73,13 +73,15 @@ fn a_prepare_of_writes_after_a_dropped_claim_is_refused(db: &Database<'_>, isola
     assert_eq!((db.orders("k"), db.keys_held()), (0, 0));
 }
 
-/// PREPARE gives every transaction an id; that one is no write of the caller's.
-fn a_prepare_without_writes_passes(db: &Database<'_>, isolation: Isolation) {
+/// With or without writes: nobody could complete the claim any more, and the prepared transaction
+/// would hold its key until somebody ends it.
+fn a_prepare_without_writes_is_refused_too(db: &Database<'_>, isolation: Isolation) {
     let mut session = db.session("session");
     session.begin(isolation);
     session.call(claim("k")).expect("claimed");
-    session.run(&format!("PREPARE TRANSACTION '{}'", db.name()));
-    db.run(&format!("COMMIT PREPARED '{}'", db.name()));
+    let refusal = session.run_refused(&format!("PREPARE TRANSACTION '{}'", db.name()));
+    refusal.expect_ours("IK003").mentions("cannot prepare with an unsettled claim");
+    assert_nothing_prepared(db);
     assert_eq!((db.records(), db.keys_held()), (0, 0));
 }
 
@@ -111,7 +113,7 @@ at_every_isolation!(
     after_a_rollback_of_the_prepared_the_next_one_claims,
     a_prepare_of_writes_with_an_unsettled_claim_is_refused,
     a_prepare_of_writes_after_a_dropped_claim_is_refused,
-    a_prepare_without_writes_passes,
+    a_prepare_without_writes_is_refused_too,
     after_prepare_the_session_holds_nothing,
 );
 

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::clock;
 use crate::convert::args::Text;
 use crate::error::Error;
+use crate::session::xact;
 use crate::store::settings;
 
 /// How far a key's own time may lie ahead of ours: clocks differ. Microseconds.
@@ -48,6 +49,7 @@ impl<'a> Call<'a> {
         scope: Option<&'a Text<'a>>,
         operation: Option<&'a Text<'a>>,
     ) -> Result<Self, Error> {
+        xact::refuse_parallel(c"a call on idempotency keys");
         let operation = operation.ok_or_else(|| Error::null("operation"))?.as_str();
         check_length("operation", operation)?;
         let scope = scope.map(Text::as_str);

@@ -93,8 +93,7 @@ pub fn claim_identity(
     fingerprint: Option<&[u8]>,
     terms: &Terms,
 ) -> Result<Outcome, Error> {
-    // SAFETY: raises 25006 where nothing may be written, on a standby too.
-    unsafe { pg_sys::PreventCommandIfReadOnly(c"idempotency_claim()".as_ptr()) };
+    xact::refuse_read_only(c"idempotency_claim()");
     if evaluation::is_repeated(&identity) {
         return Err(Error::repeated(&identity));
     }

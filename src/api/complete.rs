@@ -66,6 +66,7 @@ fn complete(answer: Answer<'_>, token: Option<uuid::Uuid>) -> Result<Outcome, Er
 /// # Errors
 /// IK002, IK005, 22023, 55P03.
 pub fn claim(token: Option<uuid::Uuid>) -> Result<Claim, Error> {
+    xact::refuse_parallel(c"a call on idempotency keys");
     match (xact::with_ledger(|ledger| ledger.find(token).cloned()), token) {
         (Ok(claim), _) => Ok(claim),
         (Err(NotHeld::UnknownToken), Some(token)) => lease::held(token),
@@ -110,8 +111,7 @@ pub fn settle(claim: &Claim, state: State) {
 }
 
 fn record(claim: &Claim, mut answer: Answer<'_>, withheld: Option<&str>) -> Result<Outcome, Error> {
-    // SAFETY: raises 25006 where the transaction was made read-only after its claim.
-    unsafe { pg_sys::PreventCommandIfReadOnly(c"idempotency_complete()".as_ptr()) };
+    xact::refuse_read_only(c"idempotency_complete()");
     settle(claim, State::Completed(xact::nest_level()));
     if is_success(answer.status) {
         if let Some(function) = &claim.policy.completion_check {
@@ -119,7 +119,7 @@ fn record(claim: &Claim, mut answer: Answer<'_>, withheld: Option<&str>) -> Resu
         }
         check_resource(claim, &answer)?;
     }
-    answer.headers = answer.headers.storable();
+    answer.headers = answer.headers.storable(&claim.policy.replay_header);
     let row = row(claim, &answer, withheld);
     records::insert(&claim.identity, &row, claim.replaces)?;
     if let Some(lease) = claim.lease {

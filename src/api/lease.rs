@@ -78,8 +78,8 @@ pub fn resume(
     token: Uuid,
     before_locking: impl FnOnce(&Identity) -> Result<(), Error>,
 ) -> Result<Resumed, Error> {
-    // SAFETY: raises 25006 where nothing may be written, on a standby too.
-    unsafe { pg_sys::PreventCommandIfReadOnly(c"idempotency_resume()".as_ptr()) };
+    xact::refuse_parallel(c"a call on idempotency keys");
+    xact::refuse_read_only(c"idempotency_resume()");
     match xact::with_ledger(|ledger| ledger.find(Some(token)).cloned()) {
         Ok(claim) => return Ok(Resumed::Held(claim)),
         Err(NotHeld::UnknownToken | NotHeld::RolledBack) => {}

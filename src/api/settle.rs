@@ -1,7 +1,6 @@
 //! `idempotency_settle`: an operator decides what became of a request whose lease has run out.
 
 use idempotency_core::held::Claim;
-use pgrx::pg_sys;
 use pgrx::prelude::*;
 
 use super::call::{Addressed, Call};
@@ -14,6 +13,7 @@ use crate::convert::args::{Bytes, Jsonb, Text};
 use crate::convert::outcome::Outcome;
 use crate::error::Error;
 use crate::session::key_lock::KeyLock;
+use crate::session::xact;
 use crate::store::records;
 
 /// `sql/functions/lease.sql`.
@@ -58,8 +58,7 @@ fn settle(
     header: Option<&str>,
     answer: Option<Answer<'_>>,
 ) -> Result<Outcome, Error> {
-    // SAFETY: raises 25006 where nothing may be written, on a standby too.
-    unsafe { pg_sys::PreventCommandIfReadOnly(c"idempotency_settle()".as_ptr()) };
+    xact::refuse_read_only(c"idempotency_settle()");
     let claim = abandoned(call, header)?;
     lease::hold(claim.clone());
     match answer {

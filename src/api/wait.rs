@@ -51,8 +51,9 @@ impl Wait {
             Wait::Never => false,
             Wait::Endless => lock.acquire_within(Patience::Endless),
             Wait::Until(deadline) => {
-                let left = deadline.saturating_duration_since(Instant::now()).as_millis();
-                left > 0 && lock.acquire_within(Patience::Millis(left as i32))
+                let left = deadline.saturating_duration_since(Instant::now());
+                let millis = left.as_micros().div_ceil(1000) as i32;
+                millis > 0 && lock.acquire_within(Patience::Millis(millis))
             }
         }
     }

@@ -60,7 +60,7 @@ impl Error {
         Self::new(
             "22004",
             format!("{argument} must not be null"),
-            String::new(),
+            format!("The call has no value for {argument}."),
             "Pass a value for it.",
         )
     }
@@ -253,19 +253,24 @@ impl Error {
         )
     }
 
-    /// IK003: the transaction may not commit its writes. `action` is `commit` or `prepare`.
-    pub fn unsettled(action: &'static str, identity: &Identity, why: Unsettled) -> Self {
-        let what = match why {
-            Unsettled::Forgotten => "was claimed and not completed",
-            Unsettled::Released => "was released, or completed with a status that is not kept",
-            Unsettled::RolledBack => "was claimed after a savepoint that has been rolled back",
-        };
+    /// IK003: the transaction may not commit its writes.
+    pub fn commit_unsettled(identity: &Identity, why: Unsettled) -> Self {
         Self::new(
             "IK003",
-            format!("cannot {action} with an unsettled claim"),
-            format!("The transaction has written, and {} {what}.", named(identity)),
-            "Roll the transaction back, and complete the claim before COMMIT in the next attempt. A write by \
-             middleware, nextval by an ORM or a row lock by authentication counts as writing.",
+            "cannot commit with an unsettled claim",
+            format!("The transaction has written, and {} {}.", named(identity), unsettled(why)),
+            "Roll the transaction back, and complete the claim before COMMIT in the next attempt. Usual causes are: \
+             no BEGIN around claim and complete, a write by middleware, nextval by an ORM, a row lock by authentication.",
+        )
+    }
+
+    /// IK003: the transaction may not be prepared.
+    pub fn prepare_unsettled(identity: &Identity, why: Unsettled) -> Self {
+        Self::new(
+            "IK003",
+            "cannot prepare with an unsettled claim",
+            format!("Nobody could complete it any more: {} {}.", named(identity), unsettled(why)),
+            "Complete the claim before PREPARE TRANSACTION, or roll the transaction back.",
         )
     }
 
@@ -332,6 +337,14 @@ impl Error {
             format!("The same command called for {} more than once.", named(identity)),
             "Write SELECT * FROM idempotency_claim(...): (idempotency_claim(...)).* calls it once for each column.",
         )
+    }
+}
+
+fn unsettled(why: Unsettled) -> &'static str {
+    match why {
+        Unsettled::Forgotten => "was claimed and not completed",
+        Unsettled::Released => "was released, or completed with a status that is not kept",
+        Unsettled::RolledBack => "was claimed after a savepoint that has been rolled back",
     }
 }
 

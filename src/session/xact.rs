@@ -4,9 +4,10 @@
 //! The ledger is never borrowed across a call into the server, which may call us again.
 
 use std::cell::{Cell, RefCell};
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 
-use idempotency_core::held::Ledger;
+use idempotency_core::held::{Ledger, Unsettled};
+use idempotency_core::identity::Identity;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 
@@ -59,8 +60,12 @@ fn register_callbacks() {
 unsafe extern "C-unwind" fn on_transaction(event: pg_sys::XactEvent::Type, _arg: *mut c_void) {
     use pg_sys::XactEvent::*;
     match event {
-        XACT_EVENT_PRE_COMMIT => refuse_unsettled("commit"),
-        XACT_EVENT_PRE_PREPARE => refuse_unsettled("prepare"),
+        // A transaction that wrote nothing has nothing to lose.
+        XACT_EVENT_PRE_COMMIT if has_transaction_id() => refuse_unsettled(Error::commit_unsettled),
+        // Nobody can complete a claim of a prepared transaction, and it would hold its key until
+        // somebody ends it. (Besides, PrepareTransaction has assigned a transaction id by now, so
+        // whether anything was written can no longer be told.)
+        XACT_EVENT_PRE_PREPARE => refuse_unsettled(Error::prepare_unsettled),
         XACT_EVENT_COMMIT | XACT_EVENT_ABORT | XACT_EVENT_PREPARE => forget(),
         _ => {}
     }
@@ -86,17 +91,26 @@ unsafe extern "C-unwind" fn on_subtransaction(
     });
 }
 
-/// IK003 where the transaction wrote and holds, or ever held, a claim that is not completed.
-fn refuse_unsettled(action: &'static str) {
-    if !has_transaction_id() {
-        return;
-    }
-    let refusal = with_ledger(|ledger| {
-        ledger.unsettled().map(|(identity, why)| Error::unsettled(action, identity, why))
-    });
-    if let Some(error) = refusal {
+/// IK003 where the transaction holds, or ever held, a claim that is not completed.
+fn refuse_unsettled(refusal: fn(&Identity, Unsettled) -> Error) {
+    let refused =
+        with_ledger(|ledger| ledger.unsettled().map(|(identity, why)| refusal(identity, why)));
+    if let Some(error) = refused {
         error.raise();
     }
+}
+
+/// Raises 25000 in a parallel worker and in its leader meanwhile: what a worker holds, nobody knows
+/// of. The functions are PARALLEL UNSAFE; a function around them may say otherwise.
+pub fn refuse_parallel(command: &CStr) {
+    // SAFETY: a zero-terminated name.
+    unsafe { pg_sys::PreventCommandIfParallelMode(command.as_ptr()) };
+}
+
+/// Raises 25006 where nothing may be written: READ ONLY, and on a standby.
+pub fn refuse_read_only(command: &CStr) {
+    // SAFETY: a zero-terminated name.
+    unsafe { pg_sys::PreventCommandIfReadOnly(command.as_ptr()) };
 }
 
 fn forget() {

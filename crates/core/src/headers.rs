@@ -120,12 +120,15 @@ impl Headers {
         values.first().map(String::as_str)
     }
 
-    /// Without the fields that must never be replayed, those named by `Connection` included.
-    pub fn storable(mut self) -> Self {
+    /// Without the fields that must never be replayed, those named by `Connection` included, and
+    /// without the one that only a replay carries.
+    pub fn storable(mut self, replay_header: &str) -> Self {
         let per_connection = self.named_by_connection();
         self.0.retain(|(name, _)| {
             let name = name.to_ascii_lowercase();
-            let denied = NEVER_STORED.contains(&name.as_str()) || name.starts_with("proxy-");
+            let denied = NEVER_STORED.contains(&name.as_str())
+                || name.starts_with("proxy-")
+                || name.eq_ignore_ascii_case(replay_header);
             !denied && !per_connection.contains(&name)
         });
         self
@@ -202,7 +205,7 @@ mod tests {
     use serde_json::json;
 
     fn storable(json: Value) -> Value {
-        Headers::from_json(&json).unwrap().storable().to_json()
+        Headers::from_json(&json).unwrap().storable("Replayed").to_json()
     }
 
     #[test]
@@ -269,7 +272,7 @@ mod tests {
         let headers = json!({
             "SET-Cookie": "a=b", "authorization": "x", "WWW-Authenticate": "x", "Proxy-Authenticate": "x",
             "Proxy-Anything": "x", "Content-Length": 5, "Date": "x", "Connection": "close, X-Hop", "Keep-Alive": "x",
-            "TE": "x", "Trailer": "x", "Transfer-Encoding": "x", "Upgrade": "x", "x-hop": "x", "ETag": "\"1\""
+            "TE": "x", "Trailer": "x", "Transfer-Encoding": "x", "Upgrade": "x", "x-hop": "x", "REPLAYED": "false", "ETag": "\"1\""
         });
         assert_eq!(storable(headers), json!({"ETag": "\"1\""}));
     }
