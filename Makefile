@@ -8,7 +8,7 @@ PG_MAJOR ?= 15
 export PROFILE PG_MAJOR
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup demo test server psql stop build fmt lint clean
+.PHONY: help setup demo test server psql stop build bench bench-check fmt lint clean
 
 help: ## list the commands
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -33,6 +33,12 @@ stop: ## end the throwaway server
 
 build: setup ## build the extension and install it into target/postgres-15
 	@tools/install-extension $(PG_MAJOR) $(PROFILE)
+
+bench: setup ## measure against what people write by hand, write docs/benchmarks; QUICK=1 for a first look
+	@tools/bench $(ARGS)
+
+bench-check: setup ## fail where a ratio in docs/benchmarks has fallen back by more than its noise
+	@tools/bench --check $(ARGS)
 
 fmt: ## format the code
 	@cargo fmt --all

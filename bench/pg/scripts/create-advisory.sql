@@ -1,0 +1,7 @@
+\set key random(1000000000000000000, 9000000000000000000)
+\set customer random(1, 100000)
+BEGIN;
+SELECT outcome, status, headers, body FROM bench.advisory_claim(:scope::text, :operation::text, :key::text, :fingerprint::bytea, true);
+INSERT INTO bench.orders (customer, total, note) VALUES (:customer, 4711, :note::text);
+SELECT bench.advisory_complete(:scope::text, :operation::text, :key::text, :fingerprint::bytea, :token::uuid, 201, :headers::jsonb, :body::bytea);
+COMMIT;

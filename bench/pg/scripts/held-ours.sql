@@ -1,0 +1,1 @@
+SELECT outcome, status, headers, body FROM idempotency_claim(:scope::text, :operation::text, 'held', :fingerprint::bytea, 0);

@@ -1,0 +1,122 @@
+-- What the contenders write to. Every hand-written table of keys is a copy of our own: the same
+-- columns, the same primary key.
+
+CREATE SCHEMA bench;
+GRANT USAGE ON SCHEMA bench TO backend;
+
+CREATE TABLE bench.orders (
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    customer   bigint NOT NULL,
+    total      integer NOT NULL,
+    note       text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+
+CREATE TABLE bench.floor (LIKE idempotency.records INCLUDING ALL);
+CREATE TABLE bench.upsert (LIKE idempotency.records INCLUDING ALL);
+CREATE TABLE bench.plpgsql (LIKE idempotency.records INCLUDING ALL);
+CREATE TABLE bench.advisory (LIKE idempotency.records INCLUDING ALL);
+
+-- What the hand-written functions return: as much of an answer as a backend needs.
+CREATE TYPE bench.answer AS (outcome text, status integer, headers jsonb, body bytea);
+
+-- Insert on conflict, then update.
+
+CREATE FUNCTION bench.upsert_claim(in_scope text, in_operation text, in_key text, in_fingerprint bytea, in_token uuid)
+RETURNS bench.answer LANGUAGE plpgsql AS $$
+DECLARE
+    found_row bench.plpgsql;
+BEGIN
+    INSERT INTO bench.plpgsql (scope, key_space, key, operation, fingerprint, token, attempt, created_at)
+    VALUES (in_scope, in_operation, in_key, in_operation, in_fingerprint, in_token, 1, clock_timestamp())
+    ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        RETURN ('claimed', NULL, NULL, NULL)::bench.answer;
+    END IF;
+    SELECT * INTO found_row FROM bench.plpgsql
+    WHERE scope = in_scope AND key_space = in_operation AND key = in_key;
+    IF found_row.fingerprint IS DISTINCT FROM in_fingerprint THEN
+        RETURN ('mismatch', 422, NULL, NULL)::bench.answer;
+    END IF;
+    RETURN ('replayed', found_row.status, found_row.headers, found_row.body)::bench.answer;
+END
+$$;
+
+CREATE FUNCTION bench.upsert_complete(in_scope text, in_operation text, in_key text, in_status integer, in_headers jsonb, in_body bytea)
+RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE bench.plpgsql
+    SET status = in_status, headers = in_headers, body = in_body, completed_at = clock_timestamp()
+    WHERE scope = in_scope AND key_space = in_operation AND key = in_key;
+    RETURN 'completed';
+END
+$$;
+
+-- Look, lock, look again, insert once: our own way, by hand. `wait` false gives up at once.
+
+CREATE FUNCTION bench.advisory_claim(in_scope text, in_operation text, in_key text, in_fingerprint bytea, wait boolean)
+RETURNS bench.answer LANGUAGE plpgsql AS $$
+DECLARE
+    found_row bench.advisory;
+    lock bigint;
+BEGIN
+    SELECT * INTO found_row FROM bench.advisory
+    WHERE scope = in_scope AND key_space = in_operation AND key = in_key;
+    IF NOT FOUND THEN
+        lock := hashtextextended(in_scope || '/' || in_operation || '/' || in_key, 0);
+        IF wait THEN
+            PERFORM pg_advisory_xact_lock(lock);
+        ELSIF NOT pg_try_advisory_xact_lock(lock) THEN
+            RETURN ('in_progress', 409, NULL, NULL)::bench.answer;
+        END IF;
+        SELECT * INTO found_row FROM bench.advisory
+        WHERE scope = in_scope AND key_space = in_operation AND key = in_key;
+        IF NOT FOUND THEN
+            RETURN ('claimed', NULL, NULL, NULL)::bench.answer;
+        END IF;
+    END IF;
+    IF found_row.fingerprint IS DISTINCT FROM in_fingerprint THEN
+        RETURN ('mismatch', 422, NULL, NULL)::bench.answer;
+    END IF;
+    RETURN ('replayed', found_row.status, found_row.headers, found_row.body)::bench.answer;
+END
+$$;
+
+CREATE FUNCTION bench.advisory_complete(in_scope text, in_operation text, in_key text, in_fingerprint bytea, in_token uuid, in_status integer, in_headers jsonb, in_body bytea)
+RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO bench.advisory (scope, key_space, key, operation, fingerprint, status, headers, body, token, attempt, created_at, completed_at)
+    VALUES (in_scope, in_operation, in_key, in_operation, in_fingerprint, in_status, in_headers, in_body, in_token, 1, now(), clock_timestamp());
+    RETURN 'completed';
+END
+$$;
+
+GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA bench TO backend;
+-- Replays are compared with a look-up in the very same table.
+GRANT USAGE ON SCHEMA idempotency TO backend;
+GRANT SELECT ON idempotency.records TO backend;
+
+-- The same finished records in every table of keys, no orders, statistics, and nothing dirty.
+CREATE PROCEDURE bench.reset(records integer) LANGUAGE plpgsql AS $$
+DECLARE
+    key_table regclass;
+BEGIN
+    TRUNCATE bench.orders RESTART IDENTITY;
+    FOREACH key_table IN ARRAY ARRAY['idempotency.records', 'bench.floor', 'bench.upsert',
+                                     'bench.plpgsql', 'bench.advisory']::regclass[]
+    LOOP
+        EXECUTE format('TRUNCATE %s', key_table);
+        EXECUTE format($sql$
+            INSERT INTO %s (scope, key_space, key, operation, fingerprint, status, headers, body,
+                            token, attempt, created_at, completed_at)
+            SELECT 'tenant-0001', 'POST /orders', n::text, 'POST /orders',
+                   '\x5f1d7a84db00d2fce00b31a7fc73224f0c5d3b1e6f7a8d9c0b1a2f3e4d5c6b7a', 201,
+                   '{"content-type": "application/json"}',
+                   convert_to(rpad('{"n":' || n || ',"note":"', 196, 'x') || '"}', 'UTF8'),
+                   gen_random_uuid(), 1, now(), now()
+            FROM generate_series(1, $1) AS n$sql$, key_table) USING records;
+        EXECUTE format('ANALYZE %s', key_table);
+    END LOOP;
+    COMMIT;
+END
+$$;

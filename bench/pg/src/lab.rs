@@ -1,0 +1,78 @@
+//! The server that the contenders run on, and its database.
+
+use pg_idempotency_tests::cluster::Cluster;
+use pg_idempotency_tests::database::Database;
+use pg_idempotency_tests::session::Session;
+use pg_idempotency_tests::{paths, process};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Preloaded, so that no round pays for loading the library. Checkpoints and vacuum only where we
+/// ask for them. Durable as an installation is, so that synchronous_commit has its price.
+const SETTINGS: [&str; 7] = [
+    "shared_preload_libraries = 'pg_idempotency'",
+    "shared_buffers = 512MB",
+    "max_wal_size = 16GB",
+    "checkpoint_timeout = 1h",
+    "fsync = on",
+    "full_page_writes = on",
+    "synchronous_commit = off",
+];
+
+/// A cluster for measurements.
+pub fn cluster() -> Cluster {
+    Cluster::start("bench", &SETTINGS)
+}
+
+/// How many finished records every table of keys starts with; their keys are 1, 2, 3 and so on.
+pub const RECORDS: u32 = 10_000;
+
+pub struct Lab<'c> {
+    database: Database<'c>,
+    folder: PathBuf,
+}
+
+impl<'c> Lab<'c> {
+    /// A database with the contenders' tables and functions.
+    pub fn new(cluster: &'c Cluster) -> Lab<'c> {
+        let folder = paths::scratch("bench-logs");
+        process::remove_at_the_end(&folder);
+        fs::create_dir_all(&folder).expect("a folder for logs");
+        let lab = Lab { database: cluster.database(), folder };
+        lab.database.run(include_str!("../sql/schema.sql"));
+        lab
+    }
+
+    pub fn name(&self) -> &str {
+        self.database.name()
+    }
+
+    pub fn sockets(&self) -> &Path {
+        self.database.server().sockets()
+    }
+
+    /// Where pgbench logs.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub fn database(&self) -> &Database<'c> {
+        &self.database
+    }
+
+    /// Holds the key `held`, ours and the advisory lock's, until the session is dropped.
+    pub fn hold_a_key(&self) -> Session {
+        let mut holder = self.database.session("holder");
+        holder.run(
+            "BEGIN;
+             SELECT idempotency_claim('tenant-0001', 'POST /orders', 'held');
+             SELECT bench.advisory_claim('tenant-0001', 'POST /orders', 'held', NULL, true)",
+        );
+        holder
+    }
+
+    /// Every table as at first: the same records in all tables of keys, no orders.
+    pub fn reset(&self) {
+        self.database.run(&format!("CALL bench.reset({RECORDS})"));
+    }
+}

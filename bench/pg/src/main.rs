@@ -1,0 +1,140 @@
+//! Measures pg_idempotency against what people write by hand, and writes docs/benchmarks.
+//!
+//!     idempotency-bench-pg [--quick] [--check] [--only WORDS]
+//!
+//! `--check` writes nothing: it compares with the ratios that were written last, and fails where
+//! one fell back. `--only` plays the matches whose name has these words in it.
+#![forbid(unsafe_code)]
+
+mod duplicates;
+mod lab;
+mod pgbench;
+mod plot;
+mod ratios;
+mod rounds;
+mod sizes;
+mod stats;
+mod suite;
+mod table;
+
+use lab::Lab;
+use ratios::Entry;
+use rounds::{Effort, Ratio};
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const FULL: Effort = Effort { rounds: 11, slice: 1.0 };
+const QUICK: Effort = Effort { rounds: 7, slice: 0.25 };
+
+struct Arguments {
+    effort: Effort,
+    check: bool,
+    only: Option<String>,
+}
+
+fn arguments() -> Arguments {
+    let mut given = Arguments { effort: FULL, check: false, only: None };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--quick" => given.effort = QUICK,
+            "--check" => given.check = true,
+            "--only" => given.only = words.next(),
+            _ => panic!("unknown argument {word}"),
+        }
+    }
+    given
+}
+
+fn main() -> ExitCode {
+    let arguments = arguments();
+    let cluster = lab::cluster();
+    let bench = Bench { lab: Lab::new(&cluster), effort: arguments.effort };
+    let chosen = suite::names()
+        .filter(|name| arguments.only.as_ref().is_none_or(|words| name.contains(words)));
+    if arguments.check {
+        return check(&bench, chosen);
+    }
+    let entries: Vec<Entry> = chosen.flat_map(|name| bench.measure(name)).collect();
+    write(&entries);
+    ExitCode::SUCCESS
+}
+
+struct Bench<'c> {
+    lab: Lab<'c>,
+    effort: Effort,
+}
+
+impl Bench<'_> {
+    /// Measures what has this name, and says how it went.
+    fn measure(&self, name: &str) -> Vec<Entry> {
+        let (by, ratios) = self.ratios(name);
+        println!("{name}, measured by {by}");
+        let entry = |ratio: &Ratio| Entry {
+            game: name.to_owned(),
+            contender: contender(ratio.script).to_owned(),
+            by: by.to_owned(),
+            spread: ratio.spread,
+        };
+        let entries: Vec<Entry> = ratios.iter().map(entry).collect();
+        for Entry { contender, spread, .. } in &entries {
+            println!("  {contender:12} {:.3} ± {:.3}", spread.median, spread.noise);
+        }
+        entries
+    }
+
+    fn ratios(&self, name: &str) -> (&'static str, Vec<Ratio>) {
+        let Bench { lab, effort } = self;
+        if let Some(game) = suite::MATCHES.iter().find(|game| game.name == name) {
+            return (contender(game.scripts[0]), rounds::play(lab, game, *effort));
+        }
+        if let Some(weighing) = suite::WEIGHINGS.iter().find(|weighing| weighing.name == name) {
+            let by = contender(weighing.contenders[0].0);
+            return (by, sizes::weigh(lab, weighing, suite::ALONE, *effort));
+        }
+        ("advisory", duplicates::race(lab, *effort))
+    }
+}
+
+/// `ours` for `create-ours`.
+fn contender(script: &'static str) -> &'static str {
+    script.rsplit('-').next().unwrap_or(script)
+}
+
+fn folder() -> PathBuf {
+    pg_idempotency_tests::paths::repository().join("docs/benchmarks")
+}
+
+fn write(entries: &[Entry]) {
+    let folder = folder();
+    fs::create_dir_all(&folder).expect("docs/benchmarks");
+    for (name, text) in [
+        ("ratios.tsv", ratios::write(entries)),
+        ("README.md", table::page(entries)),
+        ("ratios.svg", plot::svg(entries)),
+    ] {
+        fs::write(folder.join(name), text).expect("docs/benchmarks");
+    }
+}
+
+/// Only what is ours can fall back; who seems to have is measured again before we say so.
+fn check(bench: &Bench<'_>, names: impl Iterator<Item = &'static str>) -> ExitCode {
+    let text =
+        fs::read_to_string(folder().join("ratios.tsv")).expect("ratios: run make bench first");
+    let before = ratios::read(&text);
+    let fallen: Vec<&str> =
+        names.filter(|name| (0..3).all(|_| falls_back(&bench.measure(name), &before))).collect();
+    if fallen.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    println!("fell back: {}", fallen.join("; "));
+    ExitCode::FAILURE
+}
+
+fn falls_back(now: &[Entry], before: &[Entry]) -> bool {
+    now.iter().filter(|entry| entry.contender == "ours").any(|entry| {
+        let same = |other: &&Entry| other.game == entry.game && other.contender == entry.contender;
+        before.iter().find(same).is_some_and(|old| ratios::fell_back(old.spread, entry.spread))
+    })
+}
