@@ -18,9 +18,20 @@ impl From<TryReserveError> for OutOfMemory {
 #[inline]
 pub(super) fn push<T>(list: &mut Vec<T>, item: T) -> Result<(), OutOfMemory> {
     if list.len() == list.capacity() {
-        list.try_reserve(1)?;
+        reserve(list, 1)?;
     }
     list.push(item);
+    Ok(())
+}
+
+/// Makes room for `count` items more. A large list grows by a quarter, not to twice its size: what
+/// a body may cost is counted in sizes of the body.
+pub(super) fn reserve<T>(list: &mut Vec<T>, count: usize) -> Result<(), OutOfMemory> {
+    const LARGE: usize = 16 * 1024;
+    if list.capacity() - list.len() < count {
+        let more = if list.len() < LARGE { list.len().max(4) } else { list.len() / 4 };
+        list.try_reserve_exact(more.max(count))?;
+    }
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Which containers are written in another order than they came, and in which.
 
-use super::error::{OutOfMemory, push};
+use super::error::{OutOfMemory, push, reserve};
 use super::order::{self, Fault, Member};
 use super::text::Text;
 use crate::fingerprint::pace::Pace;
@@ -175,7 +175,7 @@ impl Outline {
     ) -> Result<(), OutOfMemory> {
         let members = &self.noted[mark.noted()..];
         let first = self.arranged.len() as u32;
-        self.arranged.try_reserve(order.len())?;
+        reserve(&mut self.arranged, order.len())?;
         for i in order {
             pace.spend(size_of::<Member>());
             if members[i].is_kept() {
