@@ -246,7 +246,7 @@ fn every_fence_does_what_the_page_says() {
 // ---- links, commands, packages, crates -------------------------------------------------------
 
 /// Written by others at this moment.
-const TO_COME: [&str; 2] = ["docs/design/fingerprint.md", "docs/benchmarks"];
+const TO_COME: [&str; 1] = ["docs/design/fingerprint.md"];
 
 #[test]
 fn every_link_leads_somewhere() {
@@ -314,6 +314,26 @@ fn every_package_that_is_installed_is_named() {
     for package in packages {
         let package = package.trim_matches('"').replace("$PG_MAJOR", "15");
         assert!(readme.contains(&format!("`{package}`")), "{package}");
+    }
+}
+
+#[test]
+fn versions_are_those_of_the_build() {
+    let manifest = file("Cargo.toml");
+    let value = |name: &str| {
+        let line = manifest.lines().find_map(|line| line.strip_prefix(&format!("{name} = ")));
+        line.unwrap_or_else(|| panic!("{name} in Cargo.toml")).trim_matches('"').to_owned()
+    };
+    let (ours, rust) = (value("version"), format!("Rust {} or later", value("rust-version")));
+    for (page, text) in [
+        ("README.md", format!("**Version {ours},")),
+        ("docs/reference.md", format!("pg_idempotency {ours}.")),
+        ("CHANGELOG.md", format!("## {ours}")),
+        ("README.md", rust.clone()),
+        ("CONTRIBUTING.md", rust),
+        ("docs/decisions.md", format!("pinned to {}.", value("pgrx").trim_start_matches('='))),
+    ] {
+        assert!(file(page).contains(&text), "{page}: {text}");
     }
 }
 
