@@ -15,7 +15,7 @@ fn assert_dropped(db: &Database<'_>, session: &mut Session, action: &str, sql: &
     let message = format!("cannot {action} with an unsettled claim");
     let detail = "was claimed after a savepoint that has been rolled back.";
     let refusal = session.run_refused(sql);
-    assert_says(refusal, "IK003", [&message, detail, "Roll the transaction back"]);
+    assert_says(refusal, "IK003", [&message, detail, "oll the transaction back"]);
     assert_eq!((db.orders("k"), db.keys_held()), (0, 0));
 }
 
