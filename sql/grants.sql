@@ -1,7 +1,7 @@
 -- What a backend needs, and nothing more.
 
 CREATE FUNCTION idempotency_grant(role name) RETURNS void
-    LANGUAGE plpgsql STRICT VOLATILE PARALLEL UNSAFE
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -12,6 +12,16 @@ DECLARE
     extension CONSTANT pg_extension := e FROM pg_extension AS e WHERE e.extname = 'pg_idempotency';
     function regprocedure;
 BEGIN
+    IF role IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'role must not be null',
+            DETAIL = 'The call has no value for role.', HINT = 'Pass the name of a role.';
+    END IF;
+    -- PUBLIC is no role, and GRANT would take it for the keyword.
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
+        RAISE undefined_object USING MESSAGE = format('role "%s" does not exist', role),
+            DETAIL = 'Rights are granted to roles only, not to PUBLIC.',
+            HINT = 'Pass the name of the role that the backend connects as.';
+    END IF;
     EXECUTE format('GRANT USAGE ON SCHEMA %s TO %I', extension.extnamespace::regnamespace, role);
     FOR function IN
         SELECT p.oid

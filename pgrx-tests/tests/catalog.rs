@@ -66,7 +66,7 @@ const FUNCTIONS: &[(&str, &str, &str, &str)] = &[
         "bytea",
         "i s false",
     ),
-    ("idempotency_grant", "role name", "void", "v u true"),
+    ("idempotency_grant", "role name", "void", "v u false"),
     (
         "idempotency_parse_key",
         "header text, format text DEFAULT 'opaque'::text, max_length integer DEFAULT \

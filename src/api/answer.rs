@@ -1,5 +1,8 @@
 //! From a decision to the outcome that is returned.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 use idempotency_core::decide::Decision;
 use idempotency_core::held::Claim;
 use idempotency_core::policy::{Form, Policy};
@@ -105,12 +108,33 @@ fn replayed(row: &Row, policy: &Policy) -> Outcome {
 }
 
 fn replay_headers(row: &Row, policy: &Policy) -> pg_sys::Datum {
-    let mark = datum::jsonb(&json!({ policy.replay_header.as_str(): "true" }));
+    let mark = mark(&policy.replay_header);
     match row.get(records::Column::Headers) {
         // SAFETY: the column is a jsonb, checked when the table was opened.
         Some(headers) => unsafe { datum::jsonb_concat(headers, mark) },
         None => mark,
     }
+}
+
+/// The most marks that are kept; there are as many as operations name different headers.
+const MAX_MARKS: usize = 100;
+
+thread_local! {
+    static MARKS: RefCell<HashMap<String, pg_sys::Datum>> = RefCell::default();
+}
+
+/// The mark of a replay as `jsonb`, made once per backend and header.
+fn mark(replay_header: &str) -> pg_sys::Datum {
+    if let Some(mark) = MARKS.with_borrow(|marks| marks.get(replay_header).copied()) {
+        return mark;
+    }
+    let make = || datum::jsonb(&json!({ replay_header: "true" }));
+    if MARKS.with_borrow(HashMap::len) == MAX_MARKS {
+        return make();
+    }
+    let mark = datum::for_ever(make);
+    MARKS.with_borrow_mut(|marks| marks.insert(replay_header.into(), mark));
+    mark
 }
 
 /// With what the record says about its request.

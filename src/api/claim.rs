@@ -21,6 +21,7 @@ use crate::guc::{self, LockOrder};
 use crate::session::key_lock::KeyLock;
 use crate::session::{evaluation, xact};
 use crate::store::leases::LeaseRow;
+use crate::store::now;
 use crate::store::records::{self, Row};
 
 /// `sql/functions/claim.sql`.
@@ -97,17 +98,27 @@ pub fn claim_identity(
     if evaluation::is_repeated(&identity) {
         return Err(Error::repeated(&identity));
     }
-    if !has_completed(&identity)? {
+    let is_own = has_completed(&identity)?;
+    if !is_own {
         check_order(&identity)?;
     }
-    if let Seen::Answered(outcome) = look(call, &identity, fingerprint, terms)? {
+    let before = now::completions();
+    let seen = look(call, &identity, fingerprint, terms)?;
+    if let Seen::Answered(outcome) = seen {
         return Ok(outcome);
+    }
+    if is_own {
+        // Its completion is still under way, or has expired by now.
+        return Err(Error::already_held(&identity));
     }
     let lock = KeyLock::of(&identity);
     if !terms.wait.acquire(&lock, call.policy.max_waiters) {
         return Ok(answer::in_progress(answer::RETRY_SOON, &call.policy));
     }
-    match look(call, &identity, fingerprint, terms)? {
+    // A second look shows the same as the first where nothing was committed since.
+    let nothing_new = now::completions() == before;
+    let seen = if nothing_new { seen } else { look(call, &identity, fingerprint, terms)? };
+    match seen {
         Seen::ToExecute(found) => take(call, identity, fingerprint, terms, *found),
         Seen::Answered(outcome) => {
             lock.release();
@@ -190,12 +201,17 @@ fn take(
     if let (true, Some(row), Some(own)) = (found.resumes, &found.row, &found.lease) {
         return resume(lease::claim_of(&identity, row, own)?, own, terms);
     }
+    if let Some(token) = terms.token {
+        lease::refuse_known_token(token, &identity)?;
+    }
     let claim = new_claim(call, identity, fingerprint, terms, &found);
     let wrote = xact::has_transaction_id();
     xact::with_ledger_mut(|ledger| ledger.hold(claim.clone(), wrote));
     match (terms.lease_ms, found.lease) {
         (Some(lease_ms), from) => {
-            Ok(lease::outcome(&claim, &lease::begin(&claim, lease_ms, terms.data, from)?))
+            let replaces = found.row.is_some();
+            let begun = lease::begin(&claim, lease_ms, terms.data, from, replaces)?;
+            Ok(lease::outcome(&claim, &begun))
         }
         (None, Some(taken_over)) => Ok(lease::outcome(&claim, &taken_over)),
         (None, None) => Ok(answer::claimed(&claim)),
@@ -235,7 +251,7 @@ fn new_claim(
         fingerprint: fingerprint.map(<[u8]>::to_vec),
         created_at,
         attempt: attempt.saturating_add(1),
-        replaces: found.row.is_some(),
+        replaces: found.row.is_some() || terms.lease_ms.is_some(),
         is_leased: terms.lease_ms.is_some(),
         lease: terms.lease_ms.map(|_| token).or(taken_over.map(|lease| lease.token)),
         level: xact::nest_level(),

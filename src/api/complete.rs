@@ -120,12 +120,13 @@ fn record(claim: &Claim, mut answer: Answer<'_>, withheld: Option<&str>) -> Resu
         check_resource(claim, &answer)?;
     }
     answer.headers = answer.headers.storable(&claim.policy.replay_header);
-    let row = row(claim, &answer, withheld);
+    let headers = answer.jsonb(&answer.headers);
+    let row = row(claim, &answer, headers, withheld);
     records::insert(&claim.identity, &row, claim.replaces)?;
     if let Some(lease) = claim.lease {
         leases::end(lease)?;
     }
-    Ok(super::answer::about(answer.outcome(c"completed"), &row))
+    Ok(super::answer::about(answer.outcome_with(c"completed", headers), &row))
 }
 
 /// A pointer that nobody could follow must not be kept.
@@ -146,16 +147,18 @@ fn check_resource(claim: &Claim, answer: &Answer<'_>) -> Result<(), Error> {
     }
 }
 
-fn row(claim: &Claim, answer: &Answer<'_>, withheld: Option<&str>) -> Row {
+/// The record of an answer; `sent` are the headers that go to the client now.
+fn row(
+    claim: &Claim,
+    answer: &Answer<'_>,
+    sent: Option<pg_sys::Datum>,
+    withheld: Option<&str>,
+) -> Row {
     use records::Column::*;
     let completed_at = clock::now();
     let is_response = claim.policy.form == Form::Response;
-    let headers = if is_response {
-        answer.headers.clone()
-    } else {
-        answer.headers.clone().without_representation()
-    };
-    let headers = (!headers.is_empty()).then(|| datum::jsonb(&headers.to_json()));
+    let kept = || answer.jsonb(&answer.headers.clone().without_representation());
+    let headers = if is_response { sent } else { kept() };
     Row::of(claim)
         .with(Status, Some(answer.status.into()))
         .with(Headers, headers.filter(|_| withheld.is_none()))

@@ -7,6 +7,7 @@ use idempotency_core::completion::{self, BodyText, FINAL_STATUSES};
 use idempotency_core::headers::Headers;
 use idempotency_core::policy::BodyFormat;
 use pgrx::pg_sys;
+use serde_json::Value;
 
 use crate::convert::args::{Bytes, Jsonb, Text};
 use crate::convert::datum;
@@ -22,6 +23,8 @@ pub struct Answer<'a> {
     pub status: i32,
     /// Header fields, the content type among them.
     pub headers: Headers,
+    /// The headers as they were given, read and as a `jsonb`.
+    given_headers: Option<(Value, pg_sys::Datum)>,
     /// The body as a `bytea`.
     pub body: Option<pg_sys::Datum>,
     /// Pointer: type.
@@ -66,9 +69,11 @@ impl<'a> Arguments<'a> {
     /// # Errors
     /// 22004, 22023.
     pub fn read(&self) -> Result<Answer<'a>, Error> {
+        let given = self.headers.map(|jsonb| jsonb.to_json("headers")).transpose()?;
         Ok(Answer {
             status: read_status(self.status)?,
-            headers: read_headers(self.headers, self.content_type, &self.body)?,
+            headers: read_headers(given.as_ref(), self.content_type, &self.body)?,
+            given_headers: given.zip(self.headers.map(Jsonb::datum)),
             body: self.body.bytea()?,
             resource_type: name("resource_type", self.resource_type)?,
             resource_id: name("resource_id", self.resource_id)?,
@@ -98,16 +103,26 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// The headers as `jsonb`; `None` where there are none.
-    pub fn headers_datum(&self) -> Option<pg_sys::Datum> {
-        (!self.headers.is_empty()).then(|| datum::jsonb(&self.headers.to_json()))
+    /// Headers as `jsonb`, the given one where nothing had to be changed; `None` where there are none.
+    pub fn jsonb(&self, headers: &Headers) -> Option<pg_sys::Datum> {
+        if headers.is_empty() {
+            return None;
+        }
+        let json = headers.to_json();
+        let unchanged = self.given_headers.as_ref().filter(|(given, _)| *given == json);
+        Some(unchanged.map_or_else(|| datum::jsonb(&json), |(_, datum)| *datum))
     }
 
     /// The answer as an outcome.
     pub fn outcome(&self, word: &CStr) -> Outcome {
+        self.outcome_with(word, self.jsonb(&self.headers))
+    }
+
+    /// The answer as an outcome, with these headers.
+    pub fn outcome_with(&self, word: &CStr, headers: Option<pg_sys::Datum>) -> Outcome {
         Outcome::new(&word.to_string_lossy())
             .with(Column::Status, Some(self.status.into()))
-            .with(Column::Headers, self.headers_datum())
+            .with(Column::Headers, headers)
             .with(Column::Body, self.body)
             .with(Column::ResourceType, self.resource_type.map(datum::text))
             .with(Column::ResourceId, self.resource_id.map(datum::text))
@@ -152,15 +167,13 @@ fn read_status(status: Option<i32>) -> Result<i32, Error> {
 
 /// The headers, the content type among them.
 fn read_headers(
-    json: Option<&Jsonb>,
+    given: Option<&Value>,
     content_type: Option<&Text<'_>>,
     body: &Body<'_>,
 ) -> Result<Headers, Error> {
     let refused = |fault| Error::headers(&fault);
-    let mut headers = match json {
-        Some(json) => Headers::from_json(&json.to_json("headers")?).map_err(refused)?,
-        None => Headers::default(),
-    };
+    let headers = given.map(Headers::from_json).transpose().map_err(refused)?;
+    let mut headers = headers.unwrap_or_default();
     let content_type = content_type.map(Text::as_str);
     let default =
         || (headers.content_type().is_none() && body.is_json()).then_some("application/json");

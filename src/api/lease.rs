@@ -86,6 +86,9 @@ pub fn resume(
         Err(why) => return Err(Error::not_held(why)),
     }
     let identity = leases::find(token)?.ok_or_else(Error::unknown_token)?.identity;
+    if xact::with_ledger(|ledger| ledger.own(&identity).is_some()) {
+        return Err(Error::lease_lost(&identity, "was taken over by this transaction"));
+    }
     before_locking(&identity)?;
     let lock = KeyLock::of(&identity);
     if !Wait::new(None)?.acquire(&lock, None) {
@@ -128,14 +131,14 @@ fn vanished(token: Uuid, row: &Row) -> LeaseRow {
 /// Records a new lease: of a key that nobody had, or one that is taken over.
 ///
 /// # Errors
-/// 22023 or IK005 where the token is known already.
+/// 55000 where the tables are not as this library expects.
 pub fn begin(
     claim: &Claim,
     lease_ms: i32,
     data: Option<pg_sys::Datum>,
     from: Option<LeaseRow>,
+    replaces: bool,
 ) -> Result<LeaseRow, Error> {
-    refuse_known_token(claim)?;
     let row = LeaseRow {
         lease: Lease { token: claim.token, deadline: lease::deadline(clock::now(), lease_ms) },
         identity: claim.identity.clone(),
@@ -147,7 +150,7 @@ pub fn begin(
     if let Some(from) = from {
         leases::update(&LeaseRow { ended: true, ..from })?;
     }
-    records::insert(&claim.identity, &Row::of(claim), claim.replaces)?;
+    records::insert(&claim.identity, &Row::of(claim), replaces)?;
     leases::insert(&row)?;
     Ok(row)
 }
@@ -253,11 +256,18 @@ fn look(token: Uuid, identity: &Identity) -> Result<Resumed, Error> {
     }
 }
 
-fn refuse_known_token(claim: &Claim) -> Result<(), Error> {
-    match leases::find(claim.token)? {
+/// A claim's token is its own.
+///
+/// # Errors
+/// 22023 where another claim has it, IK005 where it is that of a lease on this key that ended.
+pub fn refuse_known_token(token: Uuid, identity: &Identity) -> Result<(), Error> {
+    if xact::with_ledger(|ledger| ledger.knows(token)) {
+        return Err(Error::token_in_use());
+    }
+    match leases::find(token)? {
         None => Ok(()),
-        Some(known) if known.identity == claim.identity => {
-            Err(Error::lease_lost(&claim.identity, "was taken over or given back"))
+        Some(known) if known.identity == *identity => {
+            Err(Error::lease_lost(identity, "was taken over or given back"))
         }
         Some(_) => Err(Error::token_in_use()),
     }

@@ -34,6 +34,7 @@ fn give_up(claim: &Claim) -> Result<(), Error> {
 /// # Errors
 /// 55000 where the tables are not as this library expects.
 pub fn free(claim: &Claim) -> Result<(), Error> {
+    xact::refuse_read_only(c"idempotency_release()");
     settle(claim, State::Freed(xact::nest_level()));
     records::delete(&claim.identity)?;
     leases::end(claim.token)

@@ -9,7 +9,9 @@ use crate::clock;
 use crate::convert::args::{Bytes, Text};
 use crate::convert::outcome::Outcome;
 use crate::error::Error;
-use crate::store::records;
+use crate::store::leases::LeaseRow;
+use crate::store::now;
+use crate::store::records::{self, Row};
 use idempotency_core::decide::{Compare, Request, decide};
 use idempotency_core::identity::Identity;
 
@@ -55,10 +57,19 @@ fn look(
     if fingerprint.is_none() {
         request.fingerprint = Compare::Skip;
     }
-    let row = records::find_unlocked(identity)?;
-    let lease = row.as_ref().map(lease::of_record).transpose()?.flatten();
+    let (row, lease) = read(identity)?;
     let record = row.as_ref().map(|row| row.record(lease.map(|row| row.lease)));
     let decision = decide(record.as_ref(), &request, clock::now());
     let answered = answer::decided(decision, row.as_ref(), &call.policy)?;
     Ok(answered.unwrap_or_else(|| Outcome::new("unknown")))
+}
+
+/// The record and its lease, as they were at one moment: nobody is kept from changing them.
+fn read(identity: &Identity) -> Result<(Option<Row>, Option<LeaseRow>), Error> {
+    let read = || -> Result<_, Error> {
+        let row = records::find(identity)?;
+        let lease = row.as_ref().map(lease::of_record).transpose()?.flatten();
+        Ok((row, lease))
+    };
+    now::at_one_moment(read, |read| matches!(read, Err(_) | Ok((Some(_), None))))
 }

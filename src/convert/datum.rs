@@ -66,6 +66,17 @@ pub fn jsonb(json: &Value) -> pg_sys::Datum {
         .unwrap_or(pg_sys::Datum::null())
 }
 
+/// What `make` allocates, for as long as the backend lives.
+pub fn for_ever(make: impl FnOnce() -> pg_sys::Datum) -> pg_sys::Datum {
+    // SAFETY: the context is never reset; an error puts the caller's back, as every abort does.
+    unsafe {
+        let context = pg_sys::MemoryContextSwitchTo(pg_sys::TopMemoryContext);
+        let made = make();
+        pg_sys::MemoryContextSwitchTo(context);
+        made
+    }
+}
+
 /// From a `jsonb`, by way of its text.
 ///
 /// # Safety

@@ -270,7 +270,7 @@ impl Error {
             "IK003",
             "cannot prepare with an unsettled claim",
             format!("Nobody could complete it any more: {} {}.", named(identity), unsettled(why)),
-            "Complete the claim before PREPARE TRANSACTION, or roll the transaction back.",
+            "Roll the transaction back, and complete the claim before PREPARE TRANSACTION in the next attempt.",
         )
     }
 

@@ -7,7 +7,7 @@ use idempotency_core::lease::Lease;
 use pgrx::pg_sys;
 use uuid::Uuid;
 
-use super::relation::{Key, Layout, Sees, Table};
+use super::relation::{Key, Layout, Table};
 use super::write;
 use crate::convert::datum;
 use crate::error::Error;
@@ -53,8 +53,7 @@ pub struct LeaseRow {
 /// 55000 where the table is not as this library expects.
 pub fn find(token: Uuid) -> Result<Option<LeaseRow>, Error> {
     let table = Table::open(&LAYOUT, pg_sys::AccessShareLock)?;
-    let row =
-        [Sees::Now, Sees::Latest].iter().find_map(|sees| table.find(&[Key::Uuid(token)], *sees));
+    let row = table.find(&[Key::Uuid(token)]);
     table.close();
     Ok(row.map(|row| LeaseRow::from_columns(&row)))
 }
@@ -76,7 +75,7 @@ pub fn insert(row: &LeaseRow) -> Result<(), Error> {
 /// 55000 where the table is not as this library expects.
 pub fn update(row: &LeaseRow) -> Result<(), Error> {
     let table = Table::open(&LAYOUT, pg_sys::RowExclusiveLock)?;
-    write::replace(&table, &[Key::Uuid(row.lease.token)], &row.columns());
+    write::replace(&table, &row.columns());
     table.close();
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Every access to the extension's own tables; nothing else knows a table's name.
 
 pub mod leases;
+pub mod now;
 pub mod records;
 mod relation;
 pub mod resources;

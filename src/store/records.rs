@@ -1,10 +1,6 @@
 //! The table `idempotency.records`: one look-up, one insert.
-//!
-//! The look-up is an index scan under SnapshotSelf, which sees what is committed now, at every
-//! isolation level, and takes no predicate locks: an MVCC read, even with the latest snapshot,
-//! would make unrelated keys abort each other under SERIALIZABLE. It is right because finished
-//! records never change and the key's lock keeps writers out.
 
+//!
 use idempotency_core::Micros;
 use idempotency_core::held::Claim;
 use idempotency_core::identity::Identity;
@@ -14,7 +10,7 @@ use pgrx::pg_sys;
 
 use uuid::Uuid;
 
-use super::relation::{Key, Layout, Sees, Table};
+use super::relation::{Key, Layout, Table};
 use super::write;
 use crate::convert::datum;
 use crate::error::Error;
@@ -89,12 +85,17 @@ impl Row {
         Self([None; COLUMNS])
     }
 
+    /// A row of nothing but its primary key.
+    fn named(identity: &Identity) -> Self {
+        Self::new()
+            .with(Column::Scope, Some(datum::text(&identity.scope)))
+            .with(Column::KeySpace, Some(datum::text(&identity.key_space)))
+            .with(Column::Key, Some(datum::text(&identity.key)))
+    }
+
     /// The row of a claim, without an answer.
     pub fn of(claim: &Claim) -> Self {
-        Self::new()
-            .with(Column::Scope, Some(datum::text(&claim.identity.scope)))
-            .with(Column::KeySpace, Some(datum::text(&claim.identity.key_space)))
-            .with(Column::Key, Some(datum::text(&claim.identity.key)))
+        Self::named(&claim.identity)
             .with(Column::Operation, Some(datum::text(&claim.operation)))
             .with(Column::Fingerprint, claim.fingerprint.as_deref().map(datum::bytea))
             .with(Column::Token, Some(datum::uuid(claim.token)))
@@ -162,28 +163,13 @@ impl Row {
     }
 }
 
-/// The row of an identity, as it is committed now or was written by this transaction. A row that is
-/// being replaced at this very moment may be missed: who must not miss it holds the key's lock, or
-/// calls [`find_unlocked`].
+/// The row of an identity, as it is committed now or was written by this transaction.
 ///
 /// # Errors
 /// 55000 where the table is not as this library expects.
 pub fn find(identity: &Identity) -> Result<Option<Row>, Error> {
-    look(identity, &[Sees::Now])
-}
-
-/// The row of an identity; for readers that take no lock. Where there seems to be none, one
-/// snapshot of the whole table says so: a lease's record is replaced when it is completed.
-///
-/// # Errors
-/// 55000 where the table is not as this library expects.
-pub fn find_unlocked(identity: &Identity) -> Result<Option<Row>, Error> {
-    look(identity, &[Sees::Now, Sees::Latest])
-}
-
-fn look(identity: &Identity, ways: &[Sees]) -> Result<Option<Row>, Error> {
     let table = Table::open(&LAYOUT, pg_sys::AccessShareLock)?;
-    let row = ways.iter().find_map(|sees| table.find(&key(identity), *sees));
+    let row = table.find(&key(identity));
     table.close();
     Ok(row.map(Row))
 }
@@ -196,7 +182,7 @@ fn look(identity: &Identity, ways: &[Sees]) -> Result<Option<Row>, Error> {
 pub fn insert(identity: &Identity, row: &Row, replaces: bool) -> Result<(), Error> {
     let table = Table::open(&LAYOUT, pg_sys::RowExclusiveLock)?;
     if replaces {
-        write::delete(&table, &key(identity));
+        write::delete(&table, &Row::named(identity).0);
     }
     write::insert(&table, &row.0);
     table.close();
@@ -209,7 +195,7 @@ pub fn insert(identity: &Identity, row: &Row, replaces: bool) -> Result<(), Erro
 /// As for [`insert`].
 pub fn delete(identity: &Identity) -> Result<(), Error> {
     let table = Table::open(&LAYOUT, pg_sys::RowExclusiveLock)?;
-    write::delete(&table, &key(identity));
+    write::delete(&table, &Row::named(identity).0);
     table.close();
     Ok(())
 }

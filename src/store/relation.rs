@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use pgrx::pg_sys;
 use uuid::Uuid;
 
+use super::now;
 use crate::convert::datum;
 use crate::error::Error;
 
@@ -25,16 +26,6 @@ pub enum Key<'a> {
     Text(&'a str),
     /// A `uuid`.
     Uuid(Uuid),
-}
-
-/// Which rows a look-up sees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sees {
-    /// What is committed at the very moment (SnapshotSelf). Takes no predicate locks, and is right
-    /// for rows that nobody can be changing meanwhile.
-    Now,
-    /// What was committed when the look-up began.
-    Latest,
 }
 
 /// An open table. It stays locked until the transaction ends, as a table in use by SQL would;
@@ -85,40 +76,16 @@ impl Table {
     }
 
     /// The values of the row that has this primary key, in memory of the current call.
+    ///
+    /// An index scan under SnapshotSelf: it sees what is committed now, and what this transaction
+    /// wrote, at every isolation level, and takes no predicate locks. An MVCC read, even with the
+    /// latest snapshot, would make unrelated keys abort each other under SERIALIZABLE.
     pub fn find<const COLUMNS: usize>(
         &self,
         key: &[Key<'_>],
-        sees: Sees,
     ) -> Option<[Option<pg_sys::Datum>; COLUMNS]> {
-        // SAFETY: the slot that is copied holds a row of this table.
-        self.with_row(key, sees, |slot| unsafe { copy(self.relation, slot) })
-    }
-
-    /// Where the row is that has this primary key.
-    pub fn locate(&self, key: &[Key<'_>], sees: Sees) -> Option<pg_sys::ItemPointerData> {
-        // SAFETY: the slot holds a row.
-        self.with_row(key, sees, |slot| unsafe { (*slot).tts_tid })
-    }
-
-    fn with_row<R>(
-        &self,
-        key: &[Key<'_>],
-        sees: Sees,
-        take: impl FnOnce(*mut pg_sys::TupleTableSlot) -> R,
-    ) -> Option<R> {
-        // SAFETY: the table is open and laid out as expected; a snapshot that is taken is
-        // registered while it is in use.
-        unsafe {
-            match sees {
-                Sees::Now => self.scan(key, &raw mut pg_sys::SnapshotSelfData, take),
-                Sees::Latest => {
-                    let snapshot = pg_sys::RegisterSnapshot(pg_sys::GetLatestSnapshot());
-                    let taken = self.scan(key, snapshot, take);
-                    pg_sys::UnregisterSnapshot(snapshot);
-                    taken
-                }
-            }
-        }
+        // SAFETY: the table is open and laid out as expected.
+        now::at_one_moment(|| unsafe { self.scan(key) }, Option::is_some)
     }
 
     /// Runs `f`, which writes, as the table's owner, the way foreign-key checks run: a backend has no
@@ -149,12 +116,10 @@ impl Table {
         attributes.len() >= expected.len() && attributes.iter().zip(expected).all(is_as_expected)
     }
 
-    unsafe fn scan<R>(
+    unsafe fn scan<const COLUMNS: usize>(
         &self,
         key: &[Key<'_>],
-        snapshot: pg_sys::Snapshot,
-        take: impl FnOnce(*mut pg_sys::TupleTableSlot) -> R,
-    ) -> Option<R> {
+    ) -> Option<[Option<pg_sys::Datum>; COLUMNS]> {
         // SAFETY: the caller's promise; whatever raises in between, the transaction's abort cleans up.
         unsafe {
             let relation = self.relation;
@@ -162,6 +127,7 @@ impl Table {
             let index = pg_sys::index_open(index, pg_sys::AccessShareLock as i32);
             let slot = pg_sys::table_slot_create(relation, std::ptr::null_mut());
             let mut keys = scan_keys(key);
+            let snapshot = &raw mut pg_sys::SnapshotSelfData;
             let scan = pg_sys::index_beginscan(relation, index, snapshot, key.len() as i32, 0);
             pg_sys::index_rescan(
                 scan,
@@ -171,11 +137,12 @@ impl Table {
                 0,
             );
             let forward = pg_sys::ScanDirection::ForwardScanDirection;
-            let taken = pg_sys::index_getnext_slot(scan, forward, slot).then(|| take(slot));
+            let found = pg_sys::index_getnext_slot(scan, forward, slot);
+            let row = found.then(|| copy(relation, slot));
             pg_sys::index_endscan(scan);
             pg_sys::ExecDropSingleTupleTableSlot(slot);
             pg_sys::index_close(index, pg_sys::NoLock as i32);
-            taken
+            row
         }
     }
 }

@@ -15,7 +15,7 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 use serde_json::{Map, Value};
 
-use super::relation::{Key, Layout, Sees, Table};
+use super::relation::{Key, Layout, Table};
 use crate::convert::datum;
 use crate::convert::returned::Done;
 use crate::convert::settings::{Checks, Server};
@@ -90,10 +90,8 @@ pub fn resource_type(name: &str) -> Result<Option<Rc<ResourceType>>, Error> {
 pub fn configure(operation: &str, patch: Map<String, Value>) -> Result<Value, Error> {
     // Nobody else may read and write in between.
     let table = Table::open(&OPERATIONS, pg_sys::ShareRowExclusiveLock)?;
-    let before = table
-        .find::<2>(&[Key::Text(operation)], Sees::Latest)
-        .map(|row| settings_of(&row))
-        .unwrap_or_default();
+    let before = table.find::<2>(&[Key::Text(operation)]);
+    let before = before.map(|row| settings_of(&row)).transpose()?.unwrap_or_default();
     let after =
         settings::patch(before, patch).map_err(|fault| Error::setting(operation, &fault))?;
     settings::read(&after, &Server(Checks::Functions))
@@ -160,7 +158,7 @@ fn remember<T: Clone, const COLUMNS: usize>(
     register_callback();
     let table = Table::open(layout, pg_sys::AccessShareLock)?;
     let oid = table.oid();
-    let value = table.find(&[Key::Text(key)], Sees::Latest).map(|row| read(&row)).transpose()?;
+    let value = table.find(&[Key::Text(key)]).map(|row| read(&row)).transpose()?;
     table.close();
     CACHE.with_borrow_mut(|cache| {
         if !cache.tables.contains(&oid) {
@@ -176,15 +174,15 @@ fn remember<T: Clone, const COLUMNS: usize>(
 }
 
 fn read_policy(row: &[Option<pg_sys::Datum>; 2]) -> Result<Rc<Policy>, Error> {
-    let policy = settings::read(&settings_of(row), &Server(Checks::Nothing));
+    let policy = settings::read(&settings_of(row)?, &Server(Checks::Nothing));
     policy.map(Rc::new).map_err(|fault| Error::setting(&text(row[0]), &fault))
 }
 
-fn settings_of(row: &[Option<pg_sys::Datum>; 2]) -> Map<String, Value> {
+fn settings_of(row: &[Option<pg_sys::Datum>; 2]) -> Result<Map<String, Value>, Error> {
     // SAFETY: the column is a jsonb, checked when the table was opened.
     match row[1].map(|settings| unsafe { datum::to_json(settings) }) {
-        Some(Value::Object(settings)) => settings,
-        _ => Map::new(),
+        Some(Value::Object(settings)) => Ok(settings),
+        _ => Err(Error::setting(&text(row[0]), &settings::Fault::not_an_object())),
     }
 }
 

@@ -7,7 +7,7 @@
 
 use pgrx::pg_sys;
 
-use super::relation::{Key, Sees, Table};
+use super::relation::Table;
 
 /// Inserts a row.
 pub fn insert(table: &Table, row: &[Option<pg_sys::Datum>]) {
@@ -20,26 +20,34 @@ pub fn insert(table: &Table, row: &[Option<pg_sys::Datum>]) {
     });
 }
 
-/// Deletes the row that has this primary key, if it is there.
-pub fn delete(table: &Table, key: &[Key<'_>]) {
+/// Deletes the row that has this primary key, if it is there. Who deletes it by hand at this very
+/// moment is waited for.
+pub fn delete(table: &Table, key: &[Option<pg_sys::Datum>]) {
     change(table, |target| {
-        let Some(tid) = table.locate(key, Sees::Now) else { return };
-        // SAFETY: the target is the table's; of the slot, only the row's place is used.
+        // SAFETY: the target is the table's; the key's columns come first, and all that are looked
+        // at are those of the primary key.
         unsafe {
-            let mut epq = pg_sys::EPQState::default();
-            let (no_plan, no_marks) = (std::ptr::null_mut(), std::ptr::null_mut());
-            pg_sys::EvalPlanQualInit(&mut epq, target.estate, no_plan, no_marks, -1);
+            // The row may have been written by this very command.
+            pg_sys::CommandCounterIncrement();
+            let relation = table.relation();
+            let index = pg_sys::RelationGetPrimaryKeyIndex(relation);
+            let wanted = virtual_slot(target.estate, relation, key);
             let slots = &raw mut (*target.estate).es_tupleTable;
-            let slot = pg_sys::table_slot_create(table.relation(), slots);
-            (*slot).tts_tid = tid;
-            pg_sys::ExecSimpleRelationDelete(target.relation, target.estate, &mut epq, slot);
+            let found = pg_sys::table_slot_create(relation, slots);
+            let lock = pg_sys::LockTupleMode::LockTupleExclusive;
+            if pg_sys::RelationFindReplTupleByIndex(relation, index, lock, wanted, found) {
+                let mut epq = pg_sys::EPQState::default();
+                let (no_plan, no_marks) = (std::ptr::null_mut(), std::ptr::null_mut());
+                pg_sys::EvalPlanQualInit(&mut epq, target.estate, no_plan, no_marks, -1);
+                pg_sys::ExecSimpleRelationDelete(target.relation, target.estate, &mut epq, found);
+            }
         }
     });
 }
 
-/// Puts a row in the place of the one that has this primary key.
-pub fn replace(table: &Table, key: &[Key<'_>], row: &[Option<pg_sys::Datum>]) {
-    delete(table, key);
+/// Puts a row in the place of the one that has its primary key.
+pub fn replace(table: &Table, row: &[Option<pg_sys::Datum>]) {
+    delete(table, row);
     insert(table, row);
 }
 

@@ -130,6 +130,12 @@ impl Ledger {
         self.claims.iter().find(|claim| claim.identity == *identity)
     }
 
+    /// Whether a claim of this transaction has the token, or had it.
+    pub fn knows(&self, token: Uuid) -> bool {
+        let dropped = self.dropped.iter().map(|(_, token)| *token);
+        self.claims.iter().map(|claim| claim.token).chain(dropped).any(|known| known == token)
+    }
+
     /// The greatest key whose lock the transaction holds.
     pub fn greatest(&self) -> Option<&Identity> {
         self.claims.iter().map(|claim| &claim.identity).max()

@@ -32,6 +32,13 @@ pub struct Fault {
     pub allowed: String,
 }
 
+impl Fault {
+    /// The settings as a whole are no object.
+    pub fn not_an_object() -> Self {
+        Self { setting: "settings".into(), allowed: "a JSON object".into() }
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\" must be {}.", self.setting, self.allowed)
@@ -68,7 +75,7 @@ pub const NAMES: [&str; 22] = [
 /// default holds. `preset` stands for several settings; others in the patch go over it.
 ///
 /// # Errors
-/// A [`Fault`] where the preset is unknown. The settings themselves are checked by [`read`].
+/// A [`Fault`] where the preset or a setting is unknown. The settings themselves are checked by [`read`].
 pub fn patch(
     mut settings: Map<String, Value>,
     patch: Map<String, Value>,
@@ -78,6 +85,9 @@ pub fn patch(
         settings.extend(self::preset(&preset)?);
     }
     for (name, value) in patch {
+        if !NAMES.contains(&name.as_str()) {
+            return Err(Fault { setting: name, allowed: known_names() });
+        }
         match value {
             Value::Null => drop(settings.remove(&name)),
             value => drop(settings.insert(name, value)),
@@ -131,6 +141,10 @@ fn preset(name: &Value) -> Result<Map<String, Value>, Fault> {
         Value::Object(settings) => Ok(settings),
         _ => Ok(Map::new()),
     }
+}
+
+fn known_names() -> String {
+    format!("one of preset, {}", NAMES.join(", "))
 }
 
 type Allowed<T> = Result<T, String>;
@@ -198,7 +212,7 @@ fn set(policy: &mut Policy, name: &str, value: &Value, types: &dyn Types) -> All
             policy.on_lease_expiry =
                 one_of(value, &[("retry", OnLeaseExpiry::Retry), ("hold", OnLeaseExpiry::Hold)])?
         }
-        _ => return Err(format!("one of preset, {}", NAMES.join(", "))),
+        _ => return Err(known_names()),
     }
     Ok(())
 }

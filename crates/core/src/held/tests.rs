@@ -189,3 +189,11 @@ fn a_bypassed_call_passes_completions_through_unless_a_claim_is_open_or_lost() {
     ledger.subtransaction_aborted(2);
     assert!(!ledger.passes_through());
 }
+
+#[test]
+fn tokens_are_known_while_held_and_after_they_were_dropped() {
+    let mut ledger = holding("a", 1, 2);
+    assert!(ledger.knows(token(1)) && !ledger.knows(token(2)));
+    ledger.subtransaction_aborted(2);
+    assert!(ledger.knows(token(1)));
+}

@@ -152,3 +152,10 @@ fn the_names_are_those_that_are_read() {
         assert!(!allowed.starts_with("one of preset"), "{name}");
     }
 }
+
+#[test]
+fn an_unknown_name_is_refused_with_null_too() {
+    let fault = patch(Map::new(), object(json!({"modus": null}))).unwrap_err();
+    assert_eq!(fault.setting, "modus");
+    assert_eq!(Fault::not_an_object().to_string(), "\"settings\" must be a JSON object.");
+}
