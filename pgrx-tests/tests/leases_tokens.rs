@@ -156,6 +156,20 @@ fn two_claims_of_a_transaction_have_two_tokens(db: &Database<'_>, isolation: Iso
     session.run("ROLLBACK");
 }
 
+/// A savepoint took the claim back: the token is as unused as the key is.
+fn a_claim_rolled_back_can_be_made_again_with_its_token(db: &Database<'_>, isolation: Isolation) {
+    let mut session = db.session("session");
+    for lease_ms in [None, Some(LONG)] {
+        session.run("SET pg_idempotency.lock_order = off");
+        session.begin(isolation);
+        session.run("SAVEPOINT s");
+        session.call(claim("k").with("lease_ms", lease_ms).with("token", OWN)).expect("claimed");
+        session.run("ROLLBACK TO s");
+        session.call(claim("k").with("lease_ms", lease_ms).with("token", OWN)).expect("claimed");
+        session.run("ROLLBACK");
+    }
+}
+
 /// Unknown tokens: never given out, or of claims that were no leases.
 fn an_unknown_token_is_refused(db: &Database<'_>, isolation: Isolation) {
     let mut session = db.session("session");
@@ -190,5 +204,6 @@ at_every_isolation!(
     a_token_of_another_claim_is_refused,
     a_transactional_claim_does_not_take_a_leases_token,
     two_claims_of_a_transaction_have_two_tokens,
+    a_claim_rolled_back_can_be_made_again_with_its_token,
     an_unknown_token_is_refused,
 );
