@@ -101,6 +101,25 @@ fn settings_that_are_no_object_are_an_error() {
     }
 }
 
+/// A first claim reads its settings, and must not depend on them the way SERIALIZABLE means it: else
+/// claims of one operation and a change of another could abort each other.
+#[test]
+fn reading_settings_takes_no_predicate_locks() {
+    let db = Database::fresh();
+    configure(&db, json!({"form": "resource"}));
+    let mut session = db.session("session");
+    session.begin(Isolation::Serializable);
+    session.call(claim("k")).expect("claimed");
+    session.call(claim_by("alice", "POST /unlisted", "k")).expect("claimed");
+    let locks = format!(
+        "SELECT count(*) FROM pg_locks WHERE pid = {} AND mode = 'SIReadLock'",
+        session.pid()
+    );
+    assert_eq!(db.value::<i64>(&locks), 0);
+    session.rows("SELECT FROM orders");
+    assert_ne!(db.value::<i64>(&locks), 0, "they can be seen where there are any");
+}
+
 /// Everything that complete decides is decided by what held when the key was claimed.
 #[test]
 fn an_open_claim_keeps_its_settings() {

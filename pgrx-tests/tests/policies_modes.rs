@@ -92,6 +92,16 @@ fn a_key_of_an_anonymous_caller_has_no_effect() {
     assert_invalid(&session.call(claim("abc")), 400, "invalid_format");
 }
 
+/// Forbidden is what a key must not do, and this one does nothing.
+#[test]
+fn a_forbidden_operation_does_not_mind_an_anonymous_callers_key() {
+    let db = Database::fresh();
+    configure(&db, json!({"mode": "forbidden"}));
+    let mut session = db.session("session");
+    session.call(anonymous(claim_by, Some("k"))).expect("bypassed");
+    session.call(anonymous(replay_by, Some("k"))).expect("bypassed");
+}
+
 #[test]
 fn anonymous_callers_can_be_refused() {
     let db = Database::fresh();
