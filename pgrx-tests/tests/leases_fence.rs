@@ -269,6 +269,26 @@ fn a_resume_waits_for_an_open_take_over(db: &Database<'_>, isolation: Isolation)
     assert_eq!(db.orders("k"), 1);
 }
 
+/// Drivers that set a savepoint for each statement catch the error by themselves. What was written
+/// before it must not commit all the same.
+fn a_stale_worker_that_catches_the_error_commits_nothing(db: &Database<'_>, isolation: Isolation) {
+    for (lose, _) in LOSSES {
+        let mut worker = db.session("worker");
+        let token = start(&mut worker, isolation, "k");
+        lose(db, isolation, token);
+        let orders = db.orders("k");
+        worker.begin(isolation);
+        worker.run(WRITE);
+        worker.run("SAVEPOINT s");
+        worker.refused(complete_by(token, 201)).expect_ours("IK005");
+        worker.run("ROLLBACK TO s");
+        let refusal = worker.run_refused("COMMIT").expect_ours("IK003");
+        refusal.mentions("was acted for on a lease that is lost");
+        assert_eq!(db.orders("k"), orders);
+        db.run("TRUNCATE idempotency.records, idempotency.leases");
+    }
+}
+
 /// Whoever has taken over is not the one who lost as well.
 fn a_taker_over_cannot_resume_by_the_old_token(db: &Database<'_>, isolation: Isolation) {
     for again in [claim("k"), lease("k")] {
@@ -289,6 +309,7 @@ fn a_taker_over_cannot_resume_by_the_old_token(db: &Database<'_>, isolation: Iso
 at_every_isolation!(
     a_stale_workers_phase_commits_nothing,
     a_stale_worker_that_did_not_resume_commits_nothing,
+    a_stale_worker_that_catches_the_error_commits_nothing,
     an_old_snapshot_does_not_get_past_the_fence,
     an_old_snapshot_takes_over_the_latest_checkpoint,
     a_take_over_on_lease_waits_for_an_open_phase,

@@ -1,5 +1,7 @@
 //! `idempotency_complete`: records the answer with one INSERT, in the caller's transaction.
 
+use std::ffi::CStr;
+
 use idempotency_core::Micros;
 use idempotency_core::completion::{self, Completion, Decided, is_success};
 use idempotency_core::held::{Claim, NotHeld, State};
@@ -58,18 +60,18 @@ fn complete(answer: Answer<'_>, token: Option<uuid::Uuid>) -> Result<Outcome, Er
     if token.is_none() && xact::with_ledger(|ledger| ledger.passes_through()) {
         return Ok(answer.outcome(c"bypassed"));
     }
-    finish(&claim(token)?, answer)
+    finish(&claim(c"idempotency_complete()", token)?, answer)
 }
 
 /// The claim to act on. A token that is not of this transaction may be that of a lease.
 ///
 /// # Errors
 /// IK002, IK005, 22023, 55P03.
-pub fn claim(token: Option<uuid::Uuid>) -> Result<Claim, Error> {
-    xact::refuse_parallel(c"a call on idempotency keys");
+pub fn claim(command: &CStr, token: Option<uuid::Uuid>) -> Result<Claim, Error> {
+    xact::refuse_parallel(command);
     match (xact::with_ledger(|ledger| ledger.find(token).cloned()), token) {
         (Ok(claim), _) => Ok(claim),
-        (Err(NotHeld::UnknownToken), Some(token)) => lease::held(token),
+        (Err(NotHeld::UnknownToken), Some(token)) => lease::held(command, token),
         (Err(why), _) => Err(Error::not_held(why)),
     }
 }

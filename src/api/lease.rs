@@ -1,6 +1,8 @@
 //! Work on leased claims: `idempotency_resume`, `idempotency_checkpoint`, `idempotency_extend`, and
 //! what a claim with `lease_ms` writes.
 
+use std::ffi::CStr;
+
 use idempotency_core::held::{Claim, NotHeld, State};
 use idempotency_core::identity::Identity;
 use idempotency_core::lease::{self, Lease};
@@ -41,7 +43,11 @@ fn idempotency_checkpoint<'a>(
         super::call::check_length("recovery_point", recovery_point.as_str())?;
         let (recovery_point, recovery_data) =
             (datum::text(recovery_point.as_str()), data.map(|data| data.datum()));
-        change(token, |row| LeaseRow { recovery_point: Some(recovery_point), recovery_data, ..row })
+        change(c"idempotency_checkpoint()", token, |row| LeaseRow {
+            recovery_point: Some(recovery_point),
+            recovery_data,
+            ..row
+        })
     });
     checked.unwrap_or_else(|error| error.raise())
 }
@@ -51,7 +57,7 @@ fn idempotency_checkpoint<'a>(
 fn idempotency_extend(token: Option<args::Uuid>, lease_ms: Option<i32>) -> Outcome {
     let extended = given(token).and_then(|token| {
         let lease_ms = positive(lease_ms.ok_or_else(|| Error::null("lease_ms"))?)?;
-        change(token, |row| extended(row, lease_ms))
+        change(c"idempotency_extend()", token, |row| extended(row, lease_ms))
     });
     extended.unwrap_or_else(|error| error.raise())
 }
@@ -75,11 +81,12 @@ pub fn positive(lease_ms: i32) -> Result<i32, Error> {
 /// IK002 where nobody has the token, IK005 where it lost, 55P03 where the key's lock was not to be
 /// had in time.
 pub fn resume(
+    command: &CStr,
     token: Uuid,
     before_locking: impl FnOnce(&Identity) -> Result<(), Error>,
 ) -> Result<Resumed, Error> {
-    xact::refuse_parallel(c"a call on idempotency keys");
-    xact::refuse_read_only(c"idempotency_resume()");
+    xact::refuse_parallel(command);
+    xact::refuse_read_only(command);
     match xact::with_ledger(|ledger| ledger.find(Some(token)).cloned()) {
         Ok(claim) => return Ok(Resumed::Held(claim)),
         Err(NotHeld::UnknownToken | NotHeld::RolledBack) => {}
@@ -204,7 +211,7 @@ fn given(token: Option<args::Uuid>) -> Result<Uuid, Error> {
 }
 
 fn resume_first(token: Uuid) -> Result<Outcome, Error> {
-    match resume(token, check_order)? {
+    match resume(c"idempotency_resume()", token, check_order)? {
         Resumed::Held(claim) => Ok(outcome(&claim, &own_lease(&claim)?)),
         Resumed::Finished(row) => finished(&row),
     }
@@ -216,8 +223,12 @@ fn finished(row: &Row) -> Result<Outcome, Error> {
 }
 
 /// Changes the lease of a claim, which is resumed where it was not.
-fn change(token: Uuid, how: impl FnOnce(LeaseRow) -> LeaseRow) -> Result<Outcome, Error> {
-    let claim = held(token)?;
+fn change(
+    command: &CStr,
+    token: Uuid,
+    how: impl FnOnce(LeaseRow) -> LeaseRow,
+) -> Result<Outcome, Error> {
+    let claim = held(command, token)?;
     let row = how(own_lease(&claim)?);
     leases::update(&row)?;
     Ok(outcome(&claim, &row))
@@ -228,8 +239,8 @@ fn change(token: Uuid, how: impl FnOnce(LeaseRow) -> LeaseRow) -> Result<Outcome
 ///
 /// # Errors
 /// As for [`resume`]; IK002 where the claim is completed.
-pub fn held(token: Uuid) -> Result<Claim, Error> {
-    match resume(token, |_| Ok(()))? {
+pub fn held(command: &CStr, token: Uuid) -> Result<Claim, Error> {
+    match resume(command, token, |_| Ok(()))? {
         Resumed::Held(claim) => Ok(claim),
         Resumed::Finished(_) => Err(Error::not_held(NotHeld::AlreadyCompleted)),
     }
@@ -242,7 +253,10 @@ fn own_lease(claim: &Claim) -> Result<LeaseRow, Error> {
 
 /// What is there now that the key is held.
 fn look(token: Uuid, identity: &Identity) -> Result<Resumed, Error> {
-    let lost = |why| Err(Error::lease_lost(identity, why));
+    let lost = |why| {
+        xact::with_ledger_mut(|ledger| ledger.lose(identity.clone()));
+        Err(Error::lease_lost(identity, why))
+    };
     let Some(row) = records::find(identity)? else { return lost("was given back") };
     let is_own = row.uuid(records::Column::Token) == Some(token);
     match (is_own, row.is_finished()) {
@@ -261,7 +275,7 @@ fn look(token: Uuid, identity: &Identity) -> Result<Resumed, Error> {
 /// # Errors
 /// 22023 where another claim has it, IK005 where it is that of a lease on this key that ended.
 pub fn refuse_known_token(token: Uuid, identity: &Identity) -> Result<(), Error> {
-    if xact::with_ledger(|ledger| ledger.knows(token)) {
+    if xact::with_ledger(|ledger| ledger.knows(token, identity)) {
         return Err(Error::token_in_use());
     }
     match leases::find(token)? {

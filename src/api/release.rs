@@ -19,7 +19,7 @@ fn release(token: Option<uuid::Uuid>) -> Result<(), Error> {
     if token.is_none() && xact::with_ledger(|ledger| ledger.passes_through()) {
         return Ok(());
     }
-    let claim = claim(token)?;
+    let claim = claim(c"idempotency_release()", token)?;
     if claim.is_leased { free(&claim) } else { give_up(&claim) }
 }
 

@@ -62,6 +62,9 @@ fn settle(
     let claim = abandoned(call, header)?;
     lease::hold(claim.clone());
     match answer {
+        Some(answer) if !claim.policy.kept.contains(answer.status) => {
+            Err(Error::status_not_kept(answer.status))
+        }
         Some(answer) => finish(&claim, answer),
         None => {
             release::free(&claim)?;

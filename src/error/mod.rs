@@ -166,6 +166,15 @@ impl Error {
         )
     }
 
+    /// 22023: a status that would settle nothing.
+    pub fn status_not_kept(status: i32) -> Self {
+        Self::argument(
+            "status must be one that the operation keeps",
+            format!("It is {status}, which says that the request may be sent again."),
+            "Pass a final status, or none so that the request may be executed again.",
+        )
+    }
+
     /// 55P03: a key's lock was not to be had in time.
     pub fn key_is_locked(identity: &Identity) -> Self {
         Self::new(
@@ -345,6 +354,7 @@ fn unsettled(why: Unsettled) -> &'static str {
         Unsettled::Forgotten => "was claimed and not completed",
         Unsettled::Released => "was released, or completed with a status that is not kept",
         Unsettled::RolledBack => "was claimed after a savepoint that has been rolled back",
+        Unsettled::LeaseLost => "was acted for on a lease that is lost",
     }
 }
 

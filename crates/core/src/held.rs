@@ -104,6 +104,8 @@ pub enum Unsettled {
     Released,
     /// Dropped by a rollback to a savepoint.
     RolledBack,
+    /// Its lease was lost to somebody else.
+    LeaseLost,
 }
 
 /// The claims of one transaction.
@@ -111,18 +113,19 @@ pub enum Unsettled {
 pub struct Ledger {
     claims: Vec<Claim>,
     dropped: Vec<(Identity, Uuid)>,
+    lost: Option<Identity>,
     bypassed: bool,
 }
 
 impl Ledger {
     /// A ledger of a transaction that claimed nothing.
     pub const fn new() -> Self {
-        Self { claims: Vec::new(), dropped: Vec::new(), bypassed: false }
+        Self { claims: Vec::new(), dropped: Vec::new(), lost: None, bypassed: false }
     }
 
     /// Whether there is nothing to remember.
     pub fn is_empty(&self) -> bool {
-        self.claims.is_empty() && self.dropped.is_empty() && !self.bypassed
+        self.claims.is_empty() && self.dropped.is_empty() && self.lost.is_none() && !self.bypassed
     }
 
     /// The claim that this transaction has on a key.
@@ -130,10 +133,18 @@ impl Ledger {
         self.claims.iter().find(|claim| claim.identity == *identity)
     }
 
-    /// Whether a claim of this transaction has the token, or had it.
-    pub fn knows(&self, token: Uuid) -> bool {
-        let dropped = self.dropped.iter().map(|(_, token)| *token);
-        self.claims.iter().map(|claim| claim.token).chain(dropped).any(|known| known == token)
+    /// Whether the token belongs to a claim of this transaction, other than one on this key that a
+    /// savepoint took away: that may be made again.
+    pub fn knows(&self, token: Uuid, identity: &Identity) -> bool {
+        let dropped = self.dropped.iter().filter(|(other, _)| other != identity);
+        let held = self.claims.iter().map(|claim| claim.token);
+        held.chain(dropped.map(|(_, token)| *token)).any(|known| known == token)
+    }
+
+    /// Notes that the transaction acted for a lease that somebody else has taken over. Whatever it
+    /// wrote must not commit, even if the error about it was caught.
+    pub fn lose(&mut self, identity: Identity) {
+        self.lost = Some(identity);
     }
 
     /// The greatest key whose lock the transaction holds.
@@ -214,7 +225,9 @@ impl Ledger {
             State::Released(_) => Some((&claim.identity, Unsettled::Released)),
             State::Completed(_) | State::Freed(_) => None,
         });
-        open.or_else(|| self.dropped.first().map(|(identity, _)| (identity, Unsettled::RolledBack)))
+        let lost = || self.lost.as_ref().map(|identity| (identity, Unsettled::LeaseLost));
+        open.or_else(lost)
+            .or_else(|| self.dropped.first().map(|(identity, _)| (identity, Unsettled::RolledBack)))
     }
 
     fn by_token(&self, token: Uuid) -> Result<&Claim, NotHeld> {

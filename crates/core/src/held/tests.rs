@@ -191,9 +191,19 @@ fn a_bypassed_call_passes_completions_through_unless_a_claim_is_open_or_lost() {
 }
 
 #[test]
-fn tokens_are_known_while_held_and_after_they_were_dropped() {
+fn tokens_are_known_unless_their_claim_is_made_again() {
     let mut ledger = holding("a", 1, 2);
-    assert!(ledger.knows(token(1)) && !ledger.knows(token(2)));
+    assert!(ledger.knows(token(1), &key("a")) && ledger.knows(token(1), &key("b")));
+    assert!(!ledger.knows(token(2), &key("a")));
     ledger.subtransaction_aborted(2);
-    assert!(ledger.knows(token(1)));
+    assert!(!ledger.knows(token(1), &key("a")) && ledger.knows(token(1), &key("b")));
+}
+
+#[test]
+fn a_lost_lease_is_never_forgotten() {
+    let mut ledger = Ledger::new();
+    ledger.lose(key("a"));
+    ledger.subtransaction_aborted(2);
+    assert!(!ledger.is_empty());
+    assert_eq!(ledger.unsettled(), Some((&key("a"), Unsettled::LeaseLost)));
 }
