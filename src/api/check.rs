@@ -25,12 +25,11 @@ pub fn completion_check(function: &str, claim: &Claim, status: i32) -> Result<()
 
 fn call(function: &str, claim: &Claim, status: i32) -> Result<bool, Error> {
     let sql = format!("SELECT {}($1, $2, $3)", quoted(function)?);
-    let status = unsafe {
-        // SAFETY: the datum is of the type.
-        pgrx::datum::DatumWithOid::new(status, pg_sys::INT4OID)
-    };
-    let arguments =
-        [datum::text_arg(&claim.identity.scope), datum::text_arg(&claim.operation), status];
+    let arguments = [
+        datum::text_arg(&claim.identity.scope),
+        datum::text_arg(&claim.operation),
+        datum::integer_arg(status),
+    ];
     let agrees =
         Spi::connect(|client| client.select(&sql, Some(1), &arguments)?.first().get_one::<bool>());
     agrees

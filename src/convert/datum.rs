@@ -21,6 +21,12 @@ pub fn text_arg(utf8: &str) -> DatumWithOid<'_> {
     unsafe { DatumWithOid::new(text(utf8), pg_sys::TEXTOID) }
 }
 
+/// An `integer` parameter of a statement.
+pub fn integer_arg(value: i32) -> DatumWithOid<'static> {
+    // SAFETY: the datum is of the type.
+    unsafe { DatumWithOid::new(value, pg_sys::INT4OID) }
+}
+
 /// A `jsonb` parameter of a statement.
 pub fn jsonb_arg(json: &Value) -> DatumWithOid<'static> {
     // SAFETY: the datum is of the type.
