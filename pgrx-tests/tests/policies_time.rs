@@ -269,17 +269,17 @@ fn wait_ms_is_the_calls_or_the_operations_or_the_sessions() {
     let mut holder = holder(&db);
     let mut session = db.session("session");
     session.run("SET pg_idempotency.wait_ms = -1");
-    configure(&db, json!({"wait_ms": 0}));
-    let started = Instant::now();
-    session.call(claim("k")).expect("in_progress");
-    assert!(started.elapsed() < Duration::from_secs(5));
-    configure(&db, json!({"wait_ms": 150}));
-    let started = Instant::now();
-    session.call(claim("k")).expect("in_progress");
-    assert!(started.elapsed() >= Duration::from_millis(150));
+    let mut waits = |setting: i32, call: Call| {
+        configure(&db, json!({"wait_ms": setting}));
+        let started = Instant::now();
+        session.start(call);
+        session.finish_call().expect("in_progress");
+        session.finished_after(started)
+    };
+    waits(0, claim("k"));
+    assert!(waits(150, claim("k")) >= Duration::from_millis(150));
+    waits(-1, claim("k").with("wait_ms", 0));
     session.run("SET pg_idempotency.wait_ms = 0");
-    configure(&db, json!({"wait_ms": -1}));
-    session.call(claim("k").with("wait_ms", 0)).expect("in_progress");
     session.start(claim("k"));
     db.wait_until_blocked(&session, &holder);
     holder.run("ROLLBACK");
