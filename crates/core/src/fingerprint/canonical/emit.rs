@@ -55,8 +55,17 @@ pub(in crate::fingerprint) fn emit(
     sink: &mut impl Sink,
     pace: &mut Pace<'_>,
 ) -> Result<(), OutOfMemory> {
-    let mut emitter = Emitter { canonical, sink, pace, open: Vec::new() };
-    let mut next = Some(Stretch { start: 0, end: canonical.text.len() as u32, container: 0 });
+    let Canonical { text, outline, deferred } = canonical;
+    let mut emitter = Emitter {
+        text,
+        containers: &outline.containers,
+        arranged: &outline.arranged,
+        deferred: *deferred,
+        open: Vec::new(),
+        sink,
+        pace,
+    };
+    let mut next = Some(Stretch { start: 0, end: text.len() as u32, container: 0 });
     while let Some(stretch) = next {
         emitter.stretch(stretch)?;
         next = emitter.members()?;
@@ -82,20 +91,29 @@ struct Open {
 }
 
 struct Emitter<'e, 'p, S> {
-    canonical: &'e Canonical<'e>,
+    text: &'e [u8],
+    containers: &'e [Reordered],
+    arranged: &'e [(u32, u32)],
+    deferred: bool,
+    open: Vec<Open>,
     sink: &'e mut S,
     pace: &'e mut Pace<'p>,
-    open: Vec<Open>,
 }
 
 impl<S: Sink> Emitter<'_, '_, S> {
-    /// Writes a stretch up to the first container in it that is reordered, and opens that one.
+    /// Writes a stretch up to the first container in it that is reordered and has such inside, and
+    /// opens that one.
+    #[inline(always)]
     fn stretch(&mut self, stretch: Stretch) -> Result<(), OutOfMemory> {
-        let Stretch { start, end, mut container } = stretch;
+        let Stretch { mut start, end, mut container } = stretch;
         while let Some(found) = self.container_before(container, end) {
             if found.is_reordered() {
-                push(&mut self.open, Open { container, member: found.first, end })?;
-                return self.write(start, found.start);
+                self.write(start, found.start)?;
+                if found.next as usize > container + 1 {
+                    return push(&mut self.open, Open { container, member: found.first, end });
+                }
+                self.flat_members(&found)?;
+                start = found.end;
             }
             container += 1;
             self.pace.spend(1);
@@ -103,95 +121,104 @@ impl<S: Sink> Emitter<'_, '_, S> {
         self.write(start, end)
     }
 
+    /// Writes the members of a container without reordered ones inside.
+    #[inline(always)]
+    fn flat_members(&mut self, reordered: &Reordered) -> Result<(), OutOfMemory> {
+        let members = &self.arranged[reordered.first as usize..reordered.last as usize];
+        for (i, &(start, end)) in members.iter().enumerate() {
+            let start = if i > 0 { self.comma(start)? } else { start };
+            self.write(start, end)?;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
     fn container_before(&self, container: usize, end: u32) -> Option<Reordered> {
-        self.canonical.outline.containers.get(container).filter(|found| found.start < end).copied()
+        self.containers.get(container).filter(|found| found.start < end).copied()
     }
 
     /// Writes the members of the innermost open container, up to one with a container inside.
     /// Returns that member, or what follows the container, or nothing if none is open.
+    #[inline(always)]
     fn members(&mut self) -> Result<Option<Stretch>, OutOfMemory> {
-        let Some(&Open { container, member: mut next, end }) = self.open.last() else {
-            return Ok(None);
-        };
-        let reordered = self.canonical.outline.containers[container];
-        while next < reordered.last {
-            let member = self.member(&reordered, container, next)?;
-            next += 1;
-            if self.container_before(member.container, member.end).is_some() {
-                self.open.pop();
-                self.open.push(Open { container, member: next, end });
-                return Ok(Some(member));
+        let Some(open) = self.open.pop() else { return Ok(None) };
+        let reordered = self.containers[open.container];
+        let (first, next) = (open.container + 1, reordered.next as usize);
+        let inside = &self.containers[first..next];
+        let members = &self.arranged[open.member as usize..reordered.last as usize];
+        for (member, &(start, end)) in (open.member..).zip(members) {
+            let before = inside.partition_point(|found| found.start <= start);
+            let start = if member > reordered.first { self.comma(start)? } else { start };
+            if inside.get(before).is_some_and(|found| found.start < end) {
+                push(&mut self.open, Open { member: member + 1, ..open })?;
+                return Ok(Some(Stretch { start, end, container: first + before }));
             }
-            self.write(member.start, member.end)?;
+            self.write(start, end)?;
         }
-        self.open.pop();
-        Ok(Some(Stretch { start: reordered.end, end, container: reordered.next as usize }))
+        Ok(Some(Stretch { start: reordered.end, end: open.end, container: next }))
     }
 
-    /// A member of an open container, with the comma before it where it is not the first.
+    /// Writes a comma before the member that starts at `start`; or has it written with the member,
+    /// as it stands right there most often. Returns where the member then starts.
     #[inline(always)]
-    fn member(
-        &mut self,
-        reordered: &Reordered,
-        container: usize,
-        member: u32,
-    ) -> Result<Stretch, OutOfMemory> {
-        let (mut start, end) = self.canonical.outline.arranged[member as usize];
-        let inside = &self.canonical.outline.containers[container + 1..reordered.next as usize];
-        let before = inside.partition_point(|found| found.start <= start);
-        if member > reordered.first {
-            // Most often the comma that is wanted stands right there.
-            match self.canonical.text[start as usize - 1] {
-                b',' => start -= 1,
-                _ => self.sink.put(b",")?,
-            }
+    fn comma(&mut self, start: u32) -> Result<u32, OutOfMemory> {
+        if self.text[start as usize - 1] == b',' {
+            return Ok(start - 1);
         }
-        Ok(Stretch { start, end, container: container + 1 + before })
+        self.sink.put(b",")?;
+        Ok(start)
     }
 
     #[inline(always)]
     fn write(&mut self, start: u32, end: u32) -> Result<(), OutOfMemory> {
-        let (text, start, end) = (&*self.canonical.text, start as usize, end as usize);
-        if self.canonical.deferred || end - start > Pace::STEP {
-            return self.write_far(&text[start..end]);
+        let (start, end) = (start as usize, end as usize);
+        if self.deferred || end - start > Pace::STEP {
+            return put_far(&self.text[start..end], self.deferred, self.sink, self.pace);
         }
         self.pace.spend(end - start);
-        self.sink.put_part(text, start, end)
+        self.sink.put_part(self.text, start, end)
     }
+}
 
-    #[cold]
-    fn write_far(&mut self, text: &[u8]) -> Result<(), OutOfMemory> {
-        if self.canonical.deferred {
-            return self.write_expanded(text);
-        }
-        put_all(text, self.sink, self.pace)
-    }
+/// Writes text that is long, or in which numbers may be deferred.
+#[cold]
+#[inline(never)]
+fn put_far(
+    text: &[u8],
+    deferred: bool,
+    sink: &mut impl Sink,
+    pace: &mut Pace<'_>,
+) -> Result<(), OutOfMemory> {
+    if deferred { put_expanded(text, sink, pace) } else { put_all(text, sink, pace) }
+}
 
-    /// Writes text in which marked numbers are to be brought into canonical form.
-    fn write_expanded(&mut self, mut text: &[u8]) -> Result<(), OutOfMemory> {
-        while let Some(mark) = self.find_mark(text) {
-            put_all(&text[..mark], self.sink, self.pace)?;
-            let literal = &text[mark + 1..];
-            let (length, form) =
-                number::scan(literal, 0, self.pace).unwrap_or((0, Form::Prefix(0)));
-            match form {
-                Form::Prefix(length) => self.sink.put(&literal[..length])?,
-                Form::Value(value) => {
-                    self.sink.put(es6::format(value, &mut es6::Buffer::default()))?
-                }
-            }
-            text = &literal[length..];
+/// Writes text and brings the numbers in it that are marked into canonical form.
+fn put_expanded(
+    mut text: &[u8],
+    sink: &mut impl Sink,
+    pace: &mut Pace<'_>,
+) -> Result<(), OutOfMemory> {
+    while let Some(mark) = find_mark(text, pace) {
+        put_all(&text[..mark], sink, pace)?;
+        let literal = &text[mark + 1..];
+        // Infallible: it was read before.
+        let (length, form) = number::scan(literal, 0, pace).unwrap_or((0, Form::Prefix(0)));
+        match form {
+            Form::Prefix(length) => sink.put(&literal[..length])?,
+            Form::Value(value) => sink.put(es6::format(value, &mut es6::Buffer::default()))?,
         }
-        put_all(text, self.sink, self.pace)
+        text = &literal[length..];
     }
+    put_all(text, sink, pace)
+}
 
-    fn find_mark(&mut self, text: &[u8]) -> Option<usize> {
-        for (i, step) in text.chunks(Pace::STEP).enumerate() {
-            self.pace.spend(step.len());
-            if let Some(mark) = step.iter().position(|&byte| byte == DEFERRED) {
-                return Some(i * Pace::STEP + mark);
-            }
+fn find_mark(text: &[u8], pace: &mut Pace<'_>) -> Option<usize> {
+    for (i, step) in text.chunks(Pace::STEP).enumerate() {
+        let mark = step.iter().position(|&byte| byte == DEFERRED);
+        pace.spend(mark.unwrap_or(step.len()));
+        if let Some(mark) = mark {
+            return Some(i * Pace::STEP + mark);
         }
-        None
     }
+    None
 }

@@ -18,7 +18,7 @@ impl From<TryReserveError> for OutOfMemory {
 #[inline]
 pub(super) fn push<T>(list: &mut Vec<T>, item: T) -> Result<(), OutOfMemory> {
     if list.len() == list.capacity() {
-        reserve(list, 1)?;
+        grow(list, 1)?;
     }
     list.push(item);
     Ok(())
@@ -26,13 +26,12 @@ pub(super) fn push<T>(list: &mut Vec<T>, item: T) -> Result<(), OutOfMemory> {
 
 /// Makes room for `count` items more. A large list grows by a quarter, not to twice its size: what
 /// a body may cost is counted in sizes of the body.
-pub(super) fn reserve<T>(list: &mut Vec<T>, count: usize) -> Result<(), OutOfMemory> {
-    const LARGE: usize = 16 * 1024;
-    if list.capacity() - list.len() < count {
-        let more = if list.len() < LARGE { list.len().max(4) } else { list.len() / 4 };
-        list.try_reserve_exact(more.max(count))?;
-    }
-    Ok(())
+#[cold]
+#[inline(never)]
+pub(super) fn grow<T>(list: &mut Vec<T>, count: usize) -> Result<(), OutOfMemory> {
+    const LARGE: usize = 64 * 1024;
+    let more = if list.len() < LARGE { list.len().max(16) } else { list.len() / 4 };
+    Ok(list.try_reserve_exact(more.max(count))?)
 }
 
 /// The rule that a body breaks.
@@ -105,7 +104,7 @@ pub enum CanonicalError {
         /// Which rule.
         violation: Violation,
         /// Where: the offset in bytes, from 0, of the first byte that cannot be right, or of the
-        /// token that is not. [`Violation::DuplicateMember`]: of the second name's quotation mark.
+        /// token that is not; of the second name, where two are equal (and of one of the pairs).
         at: usize,
     },
     /// An allocation failed.

@@ -9,12 +9,16 @@ pub(super) type Buffer = [u8; 32];
 /// Writes `value`, which is finite, and returns what was written.
 pub(super) fn format(value: f64, buffer: &mut Buffer) -> &[u8] {
     let mut shortest = zmij::Buffer::new();
-    let (digits, count, point) = dismantle(shortest.format_finite(value.abs()));
     let mut out = Out { buffer, length: 0 };
-    if value < 0.0 {
-        out.put(b"-");
+    if (1e-5..1e16).contains(&value.abs()) {
+        // Here zmij's layout is the same, but for integers.
+        let written = shortest.format_finite(value);
+        out.put(written.strip_suffix(".0").unwrap_or(written).as_bytes());
+    } else {
+        out.put(if value < 0.0 { b"-" } else { b"" });
+        let (digits, count, point) = dismantle(shortest.format_finite(value.abs()));
+        lay_out(&digits[..count], point, &mut out);
     }
-    lay_out(&digits[..count], point, &mut out);
     let length = out.length;
     &buffer[..length]
 }
@@ -138,6 +142,11 @@ mod tests {
             (1.5e20, "150000000000000000000"),
             (1e21, "1e+21"),
             (123456789012345680000.0, "123456789012345680000"),
+            (1e15, "1000000000000000"),
+            (1e16, "10000000000000000"),
+            (1.5e16, "15000000000000000"),
+            (1e-5, "0.00001"),
+            (-9.5e-6, "-0.0000095"),
             (1e-6, "0.000001"),
             (1.25e-6, "0.00000125"),
             (1e-7, "1e-7"),

@@ -8,6 +8,7 @@
 //! `emit` writes the text in that order. No part recurses, none is slower than linear but for the
 //! sorting.
 
+mod decimal;
 mod emit;
 mod error;
 mod es6;
@@ -18,7 +19,6 @@ mod number;
 mod order;
 mod outline;
 mod parse;
-mod shortest;
 mod string;
 mod swar;
 mod text;

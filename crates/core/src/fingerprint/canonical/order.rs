@@ -128,11 +128,16 @@ pub(super) fn sort(
     text: &Text<'_>,
     pace: &mut Pace<'_>,
 ) -> Result<(), Fault> {
+    let mut ties = Vec::new();
     sort_by_key(members, pace);
-    if members.is_sorted_by(|a, b| a.key < b.key) {
-        return Ok(());
+    find_ties(members, (0, 0), &mut ties, pace)?;
+    while let Some(tie) = ties.pop() {
+        let members = &mut members[tie.from..tie.to];
+        let agreed = advance(members, tie.agreed, text, pace);
+        sort_by_key(members, pace);
+        find_ties(members, (tie.from, agreed), &mut ties, pace)?;
     }
-    break_ties(members, text, pace)
+    Ok(())
 }
 
 fn sort_by_key(members: &mut [Member], pace: &mut Pace<'_>) {
@@ -142,26 +147,20 @@ fn sort_by_key(members: &mut [Member], pace: &mut Pace<'_>) {
     });
 }
 
-fn break_ties(members: &mut [Member], text: &Text<'_>, pace: &mut Pace<'_>) -> Result<(), Fault> {
-    let mut ties = Vec::new();
-    find_ties(members, (0, 0), &mut ties)?;
-    while let Some(tie) = ties.pop() {
-        let members = &mut members[tie.from..tie.to];
-        let agreed = advance(members, tie.agreed, text, pace);
-        sort_by_key(members, pace);
-        find_ties(members, (tie.from, agreed), &mut ties)?;
-    }
-    Ok(())
-}
-
 /// Notes the runs of equal keys, which start at `origin` and agree in so many bytes before that.
-fn find_ties(members: &[Member], origin: (usize, usize), ties: &mut Vec<Tie>) -> Result<(), Fault> {
+fn find_ties(
+    members: &[Member],
+    origin: (usize, usize),
+    ties: &mut Vec<Tie>,
+    pace: &mut Pace<'_>,
+) -> Result<(), Fault> {
     let (mut from, agreed) = origin;
     for run in members.chunk_by(|a, b| a.key == b.key) {
+        pace.spend(size_of_val(run));
         let to = from + run.len();
         if run.len() > 1 {
             if run[0].key & 0xff == 0 {
-                return Err(Fault::Duplicate(second(run)));
+                return Err(Fault::Duplicate(second(run, pace)));
             }
             push(ties, Tie { from, to, agreed })?;
         }
@@ -170,14 +169,15 @@ fn find_ties(members: &[Member], origin: (usize, usize), ties: &mut Vec<Tie>) ->
     Ok(())
 }
 
-/// Which of the equal members came second.
-fn second(run: &[Member]) -> u32 {
-    let first = run.iter().map(|member| member.start).min();
-    run.iter()
-        .map(|member| member.start)
-        .filter(|&start| Some(start) != first)
-        .min()
-        .unwrap_or_default()
+/// Where the second of the equal members starts.
+fn second(run: &[Member], pace: &mut Pace<'_>) -> u32 {
+    let (mut first, mut second) = (u32::MAX, u32::MAX);
+    for member in run {
+        pace.spend(size_of::<Member>());
+        second = second.min(first.max(member.start));
+        first = first.min(member.start);
+    }
+    second
 }
 
 /// Makes the next eight bytes of each name its key. Names that decode to the same bytes are

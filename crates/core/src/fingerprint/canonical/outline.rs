@@ -1,6 +1,6 @@
 //! Which containers are written in another order than they came, and in which.
 
-use super::error::{OutOfMemory, push, reserve};
+use super::error::{OutOfMemory, push};
 use super::order::{self, Fault, Member};
 use super::text::Text;
 use crate::fingerprint::pace::Pace;
@@ -30,6 +30,8 @@ impl Reordered {
 /// The containers of a body and their members, while the body is read and after.
 #[derive(Default)]
 pub(super) struct Outline {
+    /// The length of the body.
+    size: usize,
     /// The members of the open containers, outer ones first.
     noted: Vec<Member>,
     /// Whether a member of the body is left out.
@@ -59,10 +61,19 @@ impl Mark {
 }
 
 impl Outline {
-    /// Opens a container whose first member starts at `start`.
-    pub(super) fn open(&mut self, start: u32) -> Result<Mark, OutOfMemory> {
+    /// For a body of `size` bytes.
+    pub(super) fn new(size: usize) -> Self {
+        Self { size, ..Self::default() }
+    }
+
+    /// Opens a container whose first member starts with `rest`.
+    pub(super) fn open(&mut self, rest: &[u8], text: &Text<'_>) -> Result<Mark, OutOfMemory> {
         let mark = Mark { noted: self.noted.len() as u32, container: self.containers.len() as u32 };
-        push(&mut self.containers, Reordered { start, end: 0, first: 0, last: 0, next: 0 })?;
+        if self.containers.len() == self.containers.capacity() {
+            grow(&mut self.containers, 1, rest.len(), self.size)?;
+        }
+        let start = text.position(rest);
+        self.containers.push(Reordered { start, end: 0, first: 0, last: 0, next: 0 });
         Ok(mark)
     }
 
@@ -95,7 +106,7 @@ impl Outline {
         self.noted.len() - mark.noted()
     }
 
-    /// Closes an object at `end`, and puts its members in order.
+    /// Closes an object before `rest`, its closing bracket, and puts its members in order.
     ///
     /// # Errors
     /// Two members have one name: the number of the second, from 0. Or memory ran out.
@@ -103,35 +114,36 @@ impl Outline {
     pub(super) fn close_object(
         &mut self,
         mark: Mark,
-        end: u32,
+        rest: &[u8],
         text: &Text<'_>,
         pace: &mut Pace<'_>,
     ) -> Result<(), Fault> {
         let members = &self.noted[mark.noted()..];
         pace.spend(size_of_val(members));
         if members.is_sorted_by(|a, b| a.key < b.key) {
-            self.close_array(mark, end, pace)?;
+            self.close_array(mark, rest, text, pace)?;
         } else if let Some(order) = order::of_few(members) {
             let order = &order[..members.len()];
-            self.arrange(mark, end, order.iter().map(|&i| usize::from(i)), pace)?;
+            self.arrange(mark, order.iter().map(|&i| usize::from(i)), rest, text, pace)?;
         } else {
-            self.close_large(mark, end, text, pace)?;
+            self.close_large(mark, rest, text, pace)?;
         }
         Ok(())
     }
 
-    /// Closes an array at `end`, or an object whose members are in order.
+    /// Closes an array, or an object whose members are in order, before `rest`, its closing bracket.
     #[inline(always)]
     pub(super) fn close_array(
         &mut self,
         mark: Mark,
-        end: u32,
+        rest: &[u8],
+        text: &Text<'_>,
         pace: &mut Pace<'_>,
     ) -> Result<(), OutOfMemory> {
         let members = &self.noted[mark.noted()..];
         if self.incomplete && !members.iter().all(Member::is_kept) {
             let count = members.len();
-            return self.arrange(mark, end, 0..count, pace);
+            return self.arrange(mark, 0..count, rest, text, pace);
         }
         self.noted.truncate(mark.noted());
         if self.containers.len() == mark.container() + 1 {
@@ -145,37 +157,40 @@ impl Outline {
     fn close_large(
         &mut self,
         mark: Mark,
-        end: u32,
+        rest: &[u8],
         text: &Text<'_>,
         pace: &mut Pace<'_>,
     ) -> Result<(), Fault> {
         let members = &mut self.noted[mark.noted()..];
         if let Err(fault) = order::sort(members, text, pace) {
             return Err(match fault {
-                Fault::Duplicate(start) => Fault::Duplicate(earlier(members, start)),
+                Fault::Duplicate(start) => Fault::Duplicate(earlier(members, start, pace)),
                 Fault::OutOfMemory => Fault::OutOfMemory,
             });
         }
         if members.is_sorted_by_key(|member| member.start) {
-            return Ok(self.close_array(mark, end, pace)?);
+            return Ok(self.close_array(mark, rest, text, pace)?);
         }
         let count = members.len();
-        Ok(self.arrange(mark, end, 0..count, pace)?)
+        Ok(self.arrange(mark, 0..count, rest, text, pace)?)
     }
 
-    /// Closes a container at `end` whose members, of which `order` has the numbers, are written in
-    /// that order, those left out excepted.
+    /// Closes a container whose members, of which `order` has the numbers, are written in that
+    /// order, those left out excepted.
     #[inline(always)]
     fn arrange(
         &mut self,
         mark: Mark,
-        end: u32,
         order: impl ExactSizeIterator<Item = usize>,
+        rest: &[u8],
+        text: &Text<'_>,
         pace: &mut Pace<'_>,
     ) -> Result<(), OutOfMemory> {
         let members = &self.noted[mark.noted()..];
         let first = self.arranged.len() as u32;
-        reserve(&mut self.arranged, order.len())?;
+        if self.arranged.capacity() - self.arranged.len() < order.len() {
+            grow(&mut self.arranged, order.len(), rest.len(), self.size)?;
+        }
         for i in order {
             pace.spend(size_of::<Member>());
             if members[i].is_kept() {
@@ -183,6 +198,7 @@ impl Outline {
             }
         }
         let (last, next) = (self.arranged.len() as u32, self.containers.len() as u32);
+        let end = text.position(rest);
         let container = &mut self.containers[mark.container()];
         *container = Reordered { start: container.start, end, first, last, next };
         self.noted.truncate(mark.noted());
@@ -190,7 +206,26 @@ impl Outline {
     }
 }
 
+/// Makes room for `count` items more in a list that keeps what it gets. With `left` bytes of `size`
+/// to go, it is likely known how long it will be.
+#[cold]
+#[inline(never)]
+fn grow<T>(list: &mut Vec<T>, count: usize, left: usize, size: usize) -> Result<(), OutOfMemory> {
+    const FEW: usize = 32;
+    /// The shortest member, `"":0,`.
+    const SHORTEST: usize = 5;
+    let length = list.len() + count;
+    let expected = length as u64 * left as u64 / (size - left).max(1) as u64;
+    let most = if list.len() < FEW { FEW } else { left / SHORTEST };
+    let more = (expected as usize + length / 16).min(most);
+    Ok(list.try_reserve_exact(more + count)?)
+}
+
 /// How many of the members stand before `start`.
-fn earlier(members: &[Member], start: u32) -> u32 {
-    members.iter().filter(|member| member.start < start).count() as u32
+fn earlier(members: &[Member], start: u32, pace: &mut Pace<'_>) -> u32 {
+    let is_earlier = |member: &&Member| {
+        pace.spend(size_of::<Member>());
+        member.start < start
+    };
+    members.iter().filter(is_earlier).count() as u32
 }

@@ -4,13 +4,14 @@
 use std::mem;
 use std::ops::ControlFlow::{self, Break, Continue};
 
+use super::decimal::{self, Decimal};
 use super::error::{CanonicalError, OutOfMemory, Violation, push};
 use super::exclude::{Exclude, Live};
 use super::number::{self, Form};
 use super::order::{self, Fault};
 use super::outline::{Mark, Outline};
 use super::text::Text;
-use super::{Canonical, DEFERRED, MAX_BYTES, MAX_DEPTH, es6, locate, shortest, string};
+use super::{Canonical, DEFERRED, MAX_BYTES, MAX_DEPTH, es6, locate, string};
 use crate::fingerprint::pace::Pace;
 use crate::fingerprint::pointer;
 
@@ -68,7 +69,7 @@ pub(in crate::fingerprint) fn parse<'i>(
         text: Text::new(input),
         top,
         outer: Vec::new(),
-        outline: Outline::default(),
+        outline: Outline::new(input.len()),
         exclude: Exclude::new(exclude)?,
         deferred: false,
         pace,
@@ -171,7 +172,7 @@ impl<'i> Parser<'i, '_, '_, '_> {
         let exclude = self.exclude.inner(self.top.exclude);
         let mut frame = Frame::new(kind, self.offset(bracket), Mark::default(), exclude);
         if frame.listed {
-            frame.mark = self.outline.open(self.text.position(rest))?;
+            frame.mark = self.outline.open(rest, &self.text)?;
         }
         push(&mut self.outer, mem::replace(&mut self.top, frame))?;
         Ok(Continue(rest))
@@ -190,11 +191,10 @@ impl<'i> Parser<'i, '_, '_, '_> {
 
     fn close_listed(&mut self, bracket: &[u8]) -> Result<(), CanonicalError> {
         let Frame { kind, mark, open, .. } = self.top;
-        let end = self.text.position(bracket);
         if kind == Kind::Array {
-            return Ok(self.outline.close_array(mark, end, self.pace)?);
+            return Ok(self.outline.close_array(mark, bracket, &self.text, self.pace)?);
         }
-        match self.outline.close_object(mark, end, &self.text, self.pace) {
+        match self.outline.close_object(mark, bracket, &self.text, self.pace) {
             Ok(()) => Ok(()),
             Err(Fault::OutOfMemory) => Err(CanonicalError::OutOfMemory),
             Err(Fault::Duplicate(number)) => {
@@ -289,11 +289,18 @@ impl<'i> Parser<'i, '_, '_, '_> {
 
     #[inline(never)]
     fn long_number(&mut self, rest: &'i [u8]) -> Rest<'i> {
-        if let Some(length) = shortest::decimal(rest) {
-            return Ok(&rest[length..]);
+        match decimal::scan(rest) {
+            Some(decimal) if decimal.is_shortest => Ok(&rest[decimal.length..]),
+            found => self.other_number(rest, found),
         }
+    }
+
+    fn other_number(&mut self, rest: &'i [u8], found: Option<Decimal>) -> Rest<'i> {
         let start = self.offset(rest);
-        let (end, form) = number::scan(self.input, start, self.pace)?;
+        let (end, form) = match found {
+            Some(decimal) => (start + decimal.length, Form::Value(decimal.value)),
+            None => number::scan(self.input, start, self.pace)?,
+        };
         match form {
             Form::Prefix(length) if start + length == end => {}
             Form::Prefix(length) => self.text.replace(start + length, end, b"")?,

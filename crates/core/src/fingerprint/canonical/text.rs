@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::error::{OutOfMemory, reserve};
+use super::error::{self, OutOfMemory};
 
 /// Text under construction. A position is an offset in the text, whether or not that part of it
 /// has been copied already; it stays valid to the end.
@@ -70,7 +70,7 @@ impl<'i> Text<'i> {
         if rest >= least && self.copied.is_empty() {
             return Ok(self.copied.try_reserve_exact(rest)?);
         }
-        reserve(&mut self.copied, least)
+        error::grow(&mut self.copied, least)
     }
 
     /// The text from `position` on, at least to the end of the token that starts there.

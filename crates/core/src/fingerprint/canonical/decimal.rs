@@ -1,10 +1,10 @@
-//! Whether a long decimal is written as ECMAScript writes its value.
+//! Long decimals: 16 or 17 significant digits, as programs print doubles.
 //!
-//! Programs print doubles with 16 or 17 digits, so this is asked for every coordinate and every
-//! measured value. The general answer, to parse the literal and to format the value, costs most
-//! of what such a body costs. Here it is read off the definition (ECMA-262 section 6.1.6.1.20): of
-//! the decimals that round to the value, the literal is one, none has fewer digits, and none with
-//! as many digits is closer. Integers of 128 bits are enough to check that exactly.
+//! Every coordinate and every measured value is one, and the general way, to parse the literal and
+//! to format the value, costs most of what such a body costs. Here both answers come from one
+//! division and some integers. Whether the literal is how ECMAScript writes its value is read off
+//! the definition (ECMA-262 section 6.1.6.1.20): of the decimals that round to the value it is one,
+//! none has fewer digits, and none with as many digits is closer.
 
 use super::swar::{eight_digits, leading_digits, word};
 
@@ -19,61 +19,98 @@ const TENS: [u64; 18] = {
     tens
 };
 
-/// The length of the decimal at the start of `rest`, if it is the shortest form of the double that
-/// it rounds to. Always right, but not asked of every such decimal: it has 16 or 17 significant
-/// digits, 8 to 16 of them after the point, no exponent, and is not the last thing in the body.
-/// Some rare or very small values are left to the general way too.
-pub(super) fn decimal(rest: &[u8]) -> Option<usize> {
+/// Such a decimal.
+pub(super) struct Decimal {
+    /// How many bytes it has.
+    pub(super) length: usize,
+    /// The double nearest to it.
+    pub(super) value: f64,
+    /// Whether it is how ECMAScript writes that double.
+    pub(super) is_shortest: bool,
+}
+
+/// The number at the start of `rest`, if it is such a decimal. Not every one: it has 8 to 17 digits
+/// after the point, no exponent, and something behind it; and some rare or very small values are
+/// left to the general way.
+#[inline(always)]
+pub(super) fn scan(rest: &[u8]) -> Option<Decimal> {
     let sign = usize::from(rest.first() == Some(&b'-'));
     let unsigned = &rest[sign..];
     let head = word(unsigned)?;
     let point = leading_digits(head);
-    if !(1..8).contains(&point) || (head >> (8 * point)) as u8 != b'.' {
-        return None;
-    }
-    let fraction = &unsigned[point + 1..];
-    let (first, second) = (word(fraction)?, word(fraction.get(8..)?)?);
-    let more = leading_digits(second);
-    let places = 8 + more;
-    let ends = !matches!(fraction.get(places)?, b'0'..=b'9' | b'e' | b'E');
-    if leading_digits(first) < 8 || !ends || point + places > 18 {
-        return None;
-    }
-    let high = value(head, point) * TENS[8] + eight_digits(first);
-    let digits = high * TENS[more] + value(second, more);
     let leading_zero = head as u8 == b'0' && point > 1;
-    let long = (TENS[15]..TENS[17]).contains(&digits) && !leading_zero;
-    (long && rounds_trip(digits, TENS[places])).then_some(sign + point + 1 + places)
+    if !(1..8).contains(&point) || (head >> (8 * point)) as u8 != b'.' || leading_zero {
+        return None;
+    }
+    let (fraction, places) = fraction(&unsigned[point + 1..])?;
+    if point + places > 18 {
+        return None;
+    }
+    let digits = value(head, point) * TENS[places] + fraction;
+    let (value, is_shortest) = nearest(digits, TENS[places])?;
+    let value = if sign > 0 { -value } else { value };
+    Some(Decimal { length: sign + point + 1 + places, value, is_shortest })
+}
+
+/// The digits after the point as an integer, and how many they are.
+#[inline(always)]
+fn fraction(rest: &[u8]) -> Option<(u64, usize)> {
+    let (first, second) = (word(rest)?, word(rest.get(8..)?)?);
+    if leading_digits(first) < 8 {
+        return None;
+    }
+    let more = leading_digits(second);
+    let digits = eight_digits(first) * TENS[more] + value(second, more);
+    match rest.get(8 + more)? {
+        b'e' | b'E' => None,
+        digit @ b'0'..=b'9' => one_more(digits, *digit, rest.get(17)?),
+        _ => Some((digits, 8 + more)),
+    }
+}
+
+/// A number below one may have a 17th digit.
+#[cold]
+fn one_more(digits: u64, digit: u8, next: &u8) -> Option<(u64, usize)> {
+    let ends = !matches!(next, b'0'..=b'9' | b'e' | b'E');
+    ends.then_some((digits * 10 + u64::from(digit - b'0'), 17))
 }
 
 /// The value of the first `count` bytes, which are digits.
+#[inline(always)]
 fn value(word: u64, count: usize) -> u64 {
     // The other bytes are pushed out, zeros come in before the digits.
     eight_digits(word.checked_shl(64 - 8 * count as u32).unwrap_or_default())
 }
 
-/// The check for the decimal `digits / scale`.
+/// The double nearest to `digits / scale`, and whether that decimal is its shortest form; if there
+/// are 16 or 17 digits.
 ///
 /// All distances are in units of a half of the last place of the double, times `scale`, so that
 /// they are integers. They are less than 2^63, so it does no harm that the numbers whose
 /// difference they are have more bits than 64 and lose them.
-fn rounds_trip(digits: u64, scale: u64) -> bool {
+#[inline(always)]
+fn nearest(digits: u64, scale: u64) -> Option<(f64, bool)> {
     const UNIT: u64 = 1 << 52;
+    if !(TENS[15]..TENS[17]).contains(&digits) {
+        return None;
+    }
     let bits = (digits as i64 as f64 / scale as i64 as f64).to_bits();
     let mantissa = bits & (UNIT - 1) | UNIT;
     let shift = 1076 - (bits >> 52);
     // Near a power of two the doubles below are closer than those above.
     if !(UNIT + 2..=2 * UNIT - 2).contains(&mantissa) || shift > 59 {
-        return false;
+        return None;
     }
     let off = (digits << shift).wrapping_sub((2 * mantissa).wrapping_mul(scale)) as i64;
     let (last, scale) = ((digits % 10) as i64, scale as i64);
     // The quotient may be one place off: the digits were rounded, and then the division.
-    let distance = if off.abs() < scale { off } else { off - 2 * scale * off.signum() };
-    distance.abs() < scale
-        && 2 * distance.abs() < 1 << shift
+    let places = if off.abs() < scale { 0 } else { off.signum() };
+    let distance = off - 2 * scale * places;
+    let is_shortest = 2 * distance.abs() < 1 << shift
         && (last << shift) - distance > scale
-        && ((10 - last) << shift) + distance > scale
+        && ((10 - last) << shift) + distance > scale;
+    let value = f64::from_bits(bits.wrapping_add_signed(places));
+    (distance.abs() < scale).then_some((value, is_shortest))
 }
 
 #[cfg(test)]
@@ -83,9 +120,12 @@ mod tests {
 
     fn claimed(literal: &str) -> bool {
         let body = format!("{literal},         ");
-        let length = decimal(body.as_bytes());
-        assert!(length.is_none_or(|length| length == literal.len()), "{literal}");
-        length.is_some()
+        let found = scan(body.as_bytes());
+        if let Some(decimal) = &found {
+            assert_eq!(decimal.length, literal.len(), "{literal}");
+            assert_eq!(decimal.value, literal.parse::<f64>().unwrap(), "{literal}");
+        }
+        found.is_some_and(|decimal| decimal.is_shortest)
     }
 
     fn is(literal: &str) -> bool {
@@ -113,9 +153,9 @@ mod tests {
     fn only_whole_decimals() {
         for literal in ["12.345678901234567", "-12.345678901234567", "1.2345678901234567"] {
             assert!(claimed(literal));
-            assert_eq!(decimal(literal.as_bytes()), None, "nothing behind it");
+            assert!(scan(literal.as_bytes()).is_none(), "nothing behind it");
             for tail in ["0", "e1", "E1"] {
-                assert!(decimal(format!("{literal}{tail}        ").as_bytes()).is_none());
+                assert!(scan(format!("{literal}{tail}        ").as_bytes()).is_none());
             }
         }
         for literal in
@@ -146,9 +186,9 @@ mod tests {
         let (mut long, mut known) = (0, 0);
         for x in numbers().take(100_000) {
             let value =
-                (x >> 11) as f64 / (1u64 << 53) as f64 * [10.0, 90.0, 360.0, 1e5][x as usize % 4];
+                (x >> 11) as f64 / (1u64 << 53) as f64 * [1.0, 90.0, 360.0, 1e5][x as usize % 4];
             let literal = format!("{value}");
-            if literal.len() > 17 && value > 1.0 {
+            if literal.len() > 17 && value > 0.1 {
                 long += 1;
                 known += u32::from(claimed(&literal));
             }
