@@ -92,14 +92,21 @@ fn a_key_of_an_anonymous_caller_has_no_effect() {
     assert_invalid(&session.call(claim("abc")), 400, "invalid_format");
 }
 
-/// Forbidden is what a key must not do, and this one does nothing.
+/// The mode comes first: a client that sends keys where they are forbidden learns of it, logged in
+/// or not.
 #[test]
-fn a_forbidden_operation_does_not_mind_an_anonymous_callers_key() {
+fn forbidden_holds_for_anonymous_callers_too() {
     let db = Database::fresh();
-    configure(&db, json!({"mode": "forbidden"}));
     let mut session = db.session("session");
-    session.call(anonymous(claim_by, Some("k"))).expect("bypassed");
-    session.call(anonymous(replay_by, Some("k"))).expect("bypassed");
+    for anonymous_callers in ["bypass", "error"] {
+        configure(&db, json!({"mode": "forbidden", "anonymous": anonymous_callers}));
+        for function in [claim_by, replay_by] {
+            session.refused(anonymous(function, Some("k"))).expect_ours("IK007");
+        }
+    }
+    session.refused(anonymous(claim_by, None)).expect_ours("22004");
+    configure(&db, json!({"anonymous": "bypass"}));
+    session.call(anonymous(claim_by, None)).expect("bypassed");
 }
 
 #[test]
