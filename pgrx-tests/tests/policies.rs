@@ -312,7 +312,7 @@ fn a_preset_sets_what_its_design_needs() {
     let db = Database::fresh();
     assert_eq!(
         configure(&db, json!({"preset": "unit_of_work"})),
-        json!({"key_space": "unit_of_work", "key_format": "uuidv7", "fingerprint": "required",
+        json!({"key_space": "unit_of_work", "key_format": "uuidv7", "key_quoting": "raw", "fingerprint": "required",
                "body_format": "strict_json", "replay_header": "Idempotent-Replay"}),
     );
     let create = configure_operation(&db, "POST /create", json!({"preset": "create"}));

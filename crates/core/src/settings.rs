@@ -72,7 +72,8 @@ pub const NAMES: [&str; 22] = [
 ];
 
 /// Settings as they are after a merge patch (RFC 7396): null takes a setting out, so that its
-/// default holds. `preset` stands for several settings; others in the patch go over it.
+/// default holds. A `preset` is a whole design: settings made before are forgotten, and others in
+/// the patch go over it.
 ///
 /// # Errors
 /// A [`Fault`] where the preset or a setting is unknown. The settings themselves are checked by [`read`].
@@ -82,7 +83,7 @@ pub fn patch(
 ) -> Result<Map<String, Value>, Fault> {
     let mut patch = patch;
     if let Some(preset) = patch.remove("preset").filter(|preset| !preset.is_null()) {
-        settings.extend(self::preset(&preset)?);
+        settings = self::preset(&preset)?;
     }
     for (name, value) in patch {
         if !NAMES.contains(&name.as_str()) {
@@ -115,6 +116,7 @@ fn preset(name: &Value) -> Result<Map<String, Value>, Fault> {
         Some("unit_of_work") => json!({
             "key_space": "unit_of_work",
             "key_format": "uuidv7",
+            "key_quoting": "raw",
             "fingerprint": "required",
             "body_format": "strict_json",
             "replay_header": "Idempotent-Replay",

@@ -159,3 +159,11 @@ fn an_unknown_name_is_refused_with_null_too() {
     assert_eq!(fault.setting, "modus");
     assert_eq!(Fault::not_an_object().to_string(), "\"settings\" must be a JSON object.");
 }
+
+#[test]
+fn a_preset_forgets_what_was_set_before() {
+    let before = patch(Map::new(), object(json!({"preset": "unit_of_work", "mode": "required"})));
+    let after = patch(before.unwrap(), object(json!({"preset": "create"}))).unwrap();
+    let fresh = patch(Map::new(), object(json!({"preset": "create"}))).unwrap();
+    assert_eq!(after, fresh);
+}
