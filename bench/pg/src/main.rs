@@ -1,9 +1,10 @@
 //! Measures pg_idempotency against what people write by hand, and writes docs/benchmarks.
 //!
-//!     idempotency-bench-pg [--quick] [--check] [--only WORDS]
+//!     idempotency-bench-pg [--quick] [--check] [--only NAME]... [--note WORDS]
 //!
 //! `--check` writes nothing: it compares with the ratios that were written last, and fails where
-//! one fell back. `--only` plays the matches whose name has these words in it.
+//! one fell back. `--only` measures what has this name, and can be given several times. `--note`
+//! is what the page says about the circumstances of this run.
 #![forbid(unsafe_code)]
 
 mod duplicates;
@@ -30,17 +31,19 @@ const QUICK: Effort = Effort { rounds: 7, slice: 0.25 };
 struct Arguments {
     effort: Effort,
     check: bool,
-    only: Option<String>,
+    only: Vec<String>,
+    note: Option<String>,
 }
 
 fn arguments() -> Arguments {
-    let mut given = Arguments { effort: FULL, check: false, only: None };
+    let mut given = Arguments { effort: FULL, check: false, only: Vec::new(), note: None };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--quick" => given.effort = QUICK,
             "--check" => given.check = true,
-            "--only" => given.only = words.next(),
+            "--only" => given.only.extend(words.next()),
+            "--note" => given.note = words.next(),
             _ => panic!("unknown argument {word}"),
         }
     }
@@ -52,12 +55,12 @@ fn main() -> ExitCode {
     let cluster = lab::cluster();
     let bench = Bench { lab: Lab::new(&cluster), effort: arguments.effort };
     let chosen = suite::names()
-        .filter(|name| arguments.only.as_ref().is_none_or(|words| name.contains(words)));
+        .filter(|name| arguments.only.is_empty() || arguments.only.iter().any(|only| only == name));
     if arguments.check {
         return check(&bench, chosen);
     }
     let entries: Vec<Entry> = chosen.flat_map(|name| bench.measure(name)).collect();
-    write(&entries);
+    write(&entries, &arguments);
     ExitCode::SUCCESS
 }
 
@@ -106,12 +109,13 @@ fn folder() -> PathBuf {
     pg_idempotency_tests::paths::repository().join("docs/benchmarks")
 }
 
-fn write(entries: &[Entry]) {
+fn write(entries: &[Entry], arguments: &Arguments) {
     let folder = folder();
+    let run = table::run(arguments.effort, arguments.note.as_deref());
     fs::create_dir_all(&folder).expect("docs/benchmarks");
     for (name, text) in [
         ("ratios.tsv", ratios::write(entries)),
-        ("README.md", table::page(entries)),
+        ("README.md", table::page(entries, &run)),
         ("ratios.svg", plot::svg(entries)),
     ] {
         fs::write(folder.join(name), text).expect("docs/benchmarks");

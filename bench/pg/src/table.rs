@@ -1,7 +1,11 @@
 //! The Markdown page.
 
 use crate::ratios::Entry;
+use crate::rounds::Effort;
 use std::fmt::Write;
+
+/// From here on the rounds of a row lie so far apart that it says little.
+const NOISY: f64 = 0.05;
 
 const HEAD: &str = "\
 # Measurements
@@ -12,13 +16,22 @@ short rounds; the figure is the median of the ratios within the rounds, and ± i
 between their quartiles. One client changes between the contenders with every transaction, and the
 time of a contender in a round is the mean of the middle half of its latencies; several clients run
 one contender after the other, and the time is that of the whole load. What each contender sends is
-in `bench/pg/scripts`.
+in `bench/pg/scripts`. A row in parentheses is noise: its rounds lie further apart than 0.05 to
+either side.
 
-![ratios](ratios.svg)
+Times depend on what else the machine does. [Instruction counts](instructions.md) do not, and
+[where the time goes](../design/performance.md) has a page of its own.
 ";
 
-pub fn page(entries: &[Entry]) -> String {
-    let mut page = HEAD.to_owned();
+/// How a run was made.
+pub fn run(effort: Effort, note: Option<&str>) -> String {
+    let Effort { rounds, slice } = effort;
+    let note = note.map(|note| format!(" {note}")).unwrap_or_default();
+    format!("This run: {rounds} rounds, {slice} s for each contender in each.{note}")
+}
+
+pub fn page(entries: &[Entry], run: &str) -> String {
+    let mut page = format!("{HEAD}\n{run}\n\n![ratios](ratios.svg)\n");
     let mut game = "";
     for entry in entries {
         if entry.game != game {
@@ -30,11 +43,13 @@ pub fn page(entries: &[Entry]) -> String {
                 entry.by
             );
         }
-        let _ = writeln!(
-            page,
-            "| {} | {:.2} | {:.2} |",
-            entry.contender, entry.spread.median, entry.spread.noise
-        );
+        let Entry { contender, spread, .. } = entry;
+        let figures = format!("{:.2} | {:.2}", spread.median, spread.noise);
+        let _ = if spread.noise < NOISY {
+            writeln!(page, "| {contender} | {figures} |")
+        } else {
+            writeln!(page, "| ({contender}) | ({}) |", figures.replace(" | ", ") | ("))
+        };
     }
     page
 }
