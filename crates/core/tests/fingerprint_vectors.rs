@@ -3,6 +3,7 @@
 
 use idempotency_core::fingerprint::{Request, canonicalize, fingerprint};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 const VECTORS: &str = include_str!("data/fingerprint.jsonl");
 
@@ -95,4 +96,28 @@ fn reads_the_same(form: &[u8]) -> bool {
         Err(CanonicalError::Invalid { violation, .. }) => violation == Violation::InexactInteger,
         Err(CanonicalError::OutOfMemory) => false,
     }
+}
+
+/// The negative control: serde_json's tree and serde_json_canonicalizer, with the bytes where they
+/// fail, miss the duplicates, the inexact integers and the deep ones.
+#[test]
+fn the_obvious_pipeline_is_wrong_about_some() {
+    let mut wrong: Vec<String> = vectors()
+        .filter(|vector| {
+            let body = bytes(vector, "body").unwrap_or_default();
+            let value = serde_json::from_slice::<Value>(&body);
+            let counted = value
+                .ok()
+                .and_then(|value| serde_json_canonicalizer::to_vec(&value).ok())
+                .unwrap_or(body);
+            let frame =
+                format!("{}\n{}\n", text(vector, "method").to_uppercase(), text(vector, "path"));
+            let print = Sha256::digest([frame.as_bytes(), &counted].concat());
+            hex(&print) != text(vector, "sha256")
+        })
+        .map(|vector| text(&vector, "name").split('_').next().unwrap().to_owned())
+        .collect();
+    assert_eq!(wrong.len(), 24);
+    wrong.dedup();
+    assert_eq!(wrong, ["dup", "int", "depth"]);
 }

@@ -15,9 +15,6 @@ use super::{Canonical, DEFERRED, MAX_BYTES, MAX_DEPTH, es6, locate, string};
 use crate::fingerprint::pace::Pace;
 use crate::fingerprint::pointer;
 
-/// What a token counts besides its length.
-const TOKEN: usize = 16;
-
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     /// The body itself, around its one value.
@@ -72,6 +69,7 @@ pub(in crate::fingerprint) fn parse<'i>(
         outline: Outline::new(input.len()),
         exclude: Exclude::new(exclude)?,
         deferred: false,
+        pause_at: input.len().saturating_sub(Pace::STEP),
         pace,
     }
     .document()
@@ -86,6 +84,8 @@ struct Parser<'i, 'x, 'p, 'f> {
     outline: Outline,
     exclude: Exclude<'x>,
     deferred: bool,
+    /// With less than this left, the pace is told of what was read.
+    pause_at: usize,
     pace: &'p mut Pace<'f>,
 }
 
@@ -112,6 +112,14 @@ impl<'i> Parser<'i, '_, '_, '_> {
         Ok(Canonical { text, outline: self.outline, deferred: self.deferred })
     }
 
+    /// Tokens are short; what they add up to is told now and then.
+    #[cold]
+    #[inline(never)]
+    fn pause(&mut self, rest: &[u8]) {
+        self.pace.spend(Pace::STEP);
+        self.pause_at = rest.len().saturating_sub(Pace::STEP);
+    }
+
     fn offset(&self, rest: &[u8]) -> usize {
         self.input.len() - rest.len()
     }
@@ -127,7 +135,9 @@ impl<'i> Parser<'i, '_, '_, '_> {
     /// continues with its first member.
     #[inline(always)]
     fn value(&mut self, rest: &'i [u8]) -> Step<'i> {
-        self.pace.spend(TOKEN);
+        if rest.len() < self.pause_at {
+            self.pause(rest);
+        }
         let rest = self.token(rest)?;
         Ok(Break(match rest {
             [b'"', rest @ ..] => self.string(rest)?,
