@@ -38,7 +38,8 @@ fn time(way: Way, body: &[u8], count: u32) -> f64 {
     start.elapsed().as_secs_f64() / f64::from(count)
 }
 
-fn median(mut times: Vec<f64>) -> f64 {
+/// The median of some times.
+pub fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]
 }

@@ -222,3 +222,72 @@ fn find_mark(text: &[u8], pace: &mut Pace<'_>) -> Option<usize> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fingerprint::canonical::parse;
+
+    fn emitted(body: &str, exclude: &[&str]) -> String {
+        let mut ignore = || ();
+        let mut pace = Pace::new(&mut ignore);
+        let canonical = parse(body.as_bytes(), exclude, &mut pace).unwrap();
+        let mut form = Vec::new();
+        emit(&canonical, &mut form, &mut pace).unwrap();
+        String::from_utf8(form).unwrap()
+    }
+
+    #[test]
+    fn members_are_written_in_order_on_every_level() {
+        for (body, expected) in [
+            ("1", "1"),
+            ("[]", "[]"),
+            (r#"{"b":1,"a":2}"#, r#"{"a":2,"b":1}"#),
+            (r#"{"a":{"c":1,"b":2},"d":3}"#, r#"{"a":{"b":2,"c":1},"d":3}"#),
+            (
+                r#"{"b":{"d":1,"c":2},"a":[{"f":1,"e":2},0,{"h":1,"g":2}]}"#,
+                r#"{"a":[{"e":2,"f":1},0,{"g":2,"h":1}],"b":{"c":2,"d":1}}"#,
+            ),
+            (
+                r#"{"c":{"a":{"z":1,"y":2}},"b":[],"a":{"a":{"x":1,"w":2}}}"#,
+                r#"{"a":{"a":{"w":2,"x":1}},"b":[],"c":{"a":{"y":2,"z":1}}}"#,
+            ),
+            (
+                r#"[{"a":[{"b":[{"d":1,"c":2}]}]},{"b":1,"a":2}]"#,
+                r#"[{"a":[{"b":[{"c":2,"d":1}]}]},{"a":2,"b":1}]"#,
+            ),
+        ] {
+            assert_eq!(emitted(body, &[]), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn deferred_numbers_are_written_out() {
+        for (body, expected) in [
+            ("1e20", "100000000000000000000"),
+            ("[1e9,-1E9,1e-6,2]", "[1000000000,-1000000000,0.000001,2]"),
+            (r#"{"b":1e3,"a":{"d":[1e4],"c":"e5"}}"#, r#"{"a":{"c":"e5","d":[10000]},"b":1000}"#),
+        ] {
+            assert_eq!(emitted(body, &[]), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_takes_its_comma_along() {
+        let body = r#"{"b":[1,2,3],"a":{"d":1,"c":2},"e":0}"#;
+        for (exclude, expected) in [
+            (["/a", "/b/1"], r#"{"b":[1,3],"e":0}"#),
+            (["/e", "/a/d"], r#"{"a":{"c":2},"b":[1,2,3]}"#),
+            (["/b/0", "/b/2"], r#"{"a":{"c":2,"d":1},"b":[2],"e":0}"#),
+        ] {
+            assert_eq!(emitted(body, &exclude), expected);
+        }
+    }
+
+    #[test]
+    fn long_text_is_written_whole() {
+        let long = "x".repeat(3 * Pace::STEP + 7);
+        let body = format!(r#"{{"b":"{long}","a":["{long}",1e2]}}"#);
+        assert_eq!(emitted(&body, &[]), format!(r#"{{"a":["{long}",100],"b":"{long}"}}"#));
+    }
+}

@@ -229,3 +229,82 @@ fn earlier(members: &[Member], start: u32, pace: &mut Pace<'_>) -> u32 {
     };
     members.iter().filter(is_earlier).count() as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Closes an object whose members have these names, one after the other and without values.
+    fn closed(names: &[&str], left_out: &[usize]) -> Result<Outline, u32> {
+        let members: String = names.iter().map(|name| format!("\"{name}\",")).collect();
+        let body = format!("{{{members}");
+        let text = Text::new(body.as_bytes());
+        let mut outline = Outline::new(body.len());
+        let mut rest = &body.as_bytes()[1..];
+        let mark = outline.open(rest, &text).unwrap();
+        for (i, name) in names.iter().enumerate() {
+            let start = text.position(rest);
+            rest = &rest[name.len() + 3..];
+            outline.start_member(order::key(&text.tail(start)[1..]).0, start).unwrap();
+            if left_out.contains(&i) {
+                outline.leave_out();
+            }
+            outline.end_member(text.position(rest) - 1);
+        }
+        match outline.close_object(mark, rest, &text, &mut Pace::new(&mut || ())) {
+            Ok(()) => Ok(outline),
+            Err(Fault::Duplicate(number)) => Err(number),
+            Err(Fault::OutOfMemory) => panic!("out of memory"),
+        }
+    }
+
+    #[test]
+    fn what_is_in_order_is_not_listed() {
+        let alike = ["a long name, 1", "a long name, 2"];
+        for names in [&[][..], &[""], &["a", "b", "c"], &alike] {
+            let outline = closed(names, &[]).unwrap();
+            assert!(outline.containers.is_empty() && outline.arranged.is_empty(), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_in_order_is() {
+        let outline = closed(&["c", "a", "b"], &[]).unwrap();
+        assert_eq!(outline.arranged, [(5, 8), (9, 12), (1, 4)]);
+        assert_eq!(
+            outline.containers,
+            [Reordered { start: 1, end: 13, first: 0, last: 3, next: 1 }]
+        );
+    }
+
+    #[test]
+    fn what_is_left_out_is_missing() {
+        assert_eq!(closed(&["a", "b", "c"], &[1]).unwrap().arranged, [(1, 4), (9, 12)]);
+        assert_eq!(closed(&["b", "a"], &[0]).unwrap().arranged, [(5, 8)]);
+        let outline = closed(&["a"], &[0]).unwrap();
+        assert!(outline.arranged.is_empty() && outline.containers[0].is_reordered());
+    }
+
+    #[test]
+    fn few_members_and_many_are_arranged_alike() {
+        let names: Vec<String> = (0..100).map(|i| format!("{:02}", (99 - i) * 37 % 100)).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        for count in [2, 31, 32, 33, 100] {
+            let outline = closed(&names[..count], &[]).unwrap();
+            let mut expected: Vec<usize> = (0..count).collect();
+            expected.sort_by_key(|&i| names[i]);
+            let starts: Vec<u32> = expected.iter().map(|&i| 1 + i as u32 * 5).collect();
+            let found: Vec<u32> = outline.arranged.iter().map(|member| member.0).collect();
+            assert_eq!(found, starts, "{count}");
+        }
+    }
+
+    #[test]
+    fn the_second_of_two_twins_is_named() {
+        assert_eq!(closed(&["b", "a", "b"], &[]).err(), Some(2));
+        assert_eq!(closed(&["b", "a", "b"], &[0]).err(), Some(2));
+        let mut names = vec!["x"; 40];
+        names[0] = "y";
+        assert_eq!(closed(&names, &[]).err(), Some(2));
+    }
+}
