@@ -5,6 +5,8 @@ use std::ffi::CString;
 use pgrx::pg_sys;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 
+use crate::convert::datum;
+
 /// What happens to a claim that comes out of order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, pgrx::PostgresGucEnum)]
 pub enum LockOrder {
@@ -62,7 +64,10 @@ pub fn max_body() -> usize {
 
 /// What the `type` of a problem answer starts with; empty for `about:blank`.
 pub fn problem_type_base() -> String {
-    PROBLEM_TYPE_BASE.get().map(|base| base.to_string_lossy().into_owned()).unwrap_or_default()
+    PROBLEM_TYPE_BASE
+        .get()
+        .map(|base| datum::to_utf8(base.to_bytes()).to_owned())
+        .unwrap_or_default()
 }
 
 /// Defines the settings; called once, when the library is loaded.

@@ -62,7 +62,7 @@ fn register(
         let schema = pg_sys::get_namespace_name(pg_sys::get_rel_namespace(relation));
         (schema, pg_sys::get_rel_name(relation), pg_sys::get_attnum(relation, id_column.as_ptr()))
     };
-    if schema.is_null() || name.is_null() || number == 0 {
+    if schema.is_null() || name.is_null() || number == 0 || !has_rows(relation) {
         return Err(Error::argument(
             "no such column",
             format!("The relation has no column \"{}\".", id_column.to_utf8()),
@@ -74,4 +74,11 @@ fn register(
     let registered =
         ResourceType { schema: utf8(schema), relation: utf8(name), id_column: id_column.to_utf8() };
     settings::register(resource_type, &registered)
+}
+
+/// Whether a relation can be asked for rows; an index has columns too.
+fn has_rows(relation: pg_sys::Oid) -> bool {
+    // SAFETY: a look-up in the system cache.
+    let kind = unsafe { pg_sys::get_rel_relkind(relation) } as u8;
+    b"rvmfp".contains(&kind)
 }

@@ -83,19 +83,21 @@ fn refuse_duplicates(sorted: &[(Identity, usize)]) -> Result<(), Error> {
 
 fn read_keys(keys: Option<&Array>) -> Result<Vec<Option<&str>>, Error> {
     let keys = keys.ok_or_else(|| Error::null("keys"))?;
-    let elements = keys.one_dimension("keys", pg_sys::TEXTOID)?;
-    if elements.len() > MAX_KEYS {
-        return Err(Error::argument(
-            "too many keys",
-            format!("There are {}; {MAX_KEYS} are allowed.", elements.len()),
-            "Claim them in several transactions.",
-        ));
-    }
+    let elements = keys.one_dimension("keys", pg_sys::TEXTOID, check_count)?;
     // SAFETY: elements of a text[].
-    Ok(elements
-        .into_iter()
-        .map(|key| key.map(|key| datum::to_utf8(unsafe { datum::bytes(key) })))
-        .collect())
+    let text = |key| datum::to_utf8(unsafe { datum::bytes(key) });
+    Ok(elements.into_iter().map(|key| key.map(text)).collect())
+}
+
+fn check_count(keys: usize) -> Result<(), Error> {
+    if keys <= MAX_KEYS {
+        return Ok(());
+    }
+    Err(Error::argument(
+        "too many keys",
+        format!("There are {keys}; {MAX_KEYS} are allowed."),
+        "Claim them in several transactions.",
+    ))
 }
 
 fn read_fingerprints(
@@ -103,17 +105,18 @@ fn read_fingerprints(
     keys: usize,
 ) -> Result<Vec<Option<&[u8]>>, Error> {
     let Some(fingerprints) = fingerprints else { return Ok(vec![None; keys]) };
-    let elements = fingerprints.one_dimension("fingerprints", pg_sys::BYTEAOID)?;
-    if elements.len() != keys {
-        return Err(Error::argument(
+    let same_count = |count| {
+        if count == keys {
+            return Ok(());
+        }
+        Err(Error::argument(
             "fingerprints must have as many elements as keys",
-            format!("There are {} fingerprints for {keys} keys.", elements.len()),
+            format!("There are {count} fingerprints for {keys} keys."),
             "Pass one fingerprint per key, in the same order; elements may be null.",
-        ));
-    }
+        ))
+    };
+    let elements = fingerprints.one_dimension("fingerprints", pg_sys::BYTEAOID, same_count)?;
     // SAFETY: elements of a bytea[].
-    Ok(elements
-        .into_iter()
-        .map(|element| element.map(|element| unsafe { datum::bytes(element) }))
-        .collect())
+    let bytes = |element| unsafe { datum::bytes(element) };
+    Ok(elements.into_iter().map(|element| element.map(bytes)).collect())
 }

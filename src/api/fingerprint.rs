@@ -94,20 +94,22 @@ fn body_of<'a>(
 
 fn pointers(exclude: Option<&Array>) -> Result<Vec<&str>, Error> {
     let Some(exclude) = exclude else { return Ok(Vec::new()) };
-    let elements = exclude.one_dimension("exclude", pg_sys::TEXTOID)?;
-    if elements.len() > MAX_POINTERS {
-        return Err(Error::argument(
-            "exclude has too many elements",
-            format!("There are {}; {MAX_POINTERS} are allowed.", elements.len()),
-            "Exclude the object that holds them all.",
-        ));
-    }
+    let elements = exclude.one_dimension("exclude", pg_sys::TEXTOID, check_count)?;
     // SAFETY: elements of a text[].
     let pointer = |element| datum::to_utf8(unsafe { datum::bytes(element) });
-    elements
-        .into_iter()
-        .map(|element| element.map(pointer).ok_or_else(|| Error::null("an element of exclude")))
-        .collect()
+    let null = || Error::null("an element of exclude");
+    elements.into_iter().map(|element| element.map(pointer).ok_or_else(null)).collect()
+}
+
+fn check_count(pointers: usize) -> Result<(), Error> {
+    if pointers <= MAX_POINTERS {
+        return Ok(());
+    }
+    Err(Error::argument(
+        "exclude has too many elements",
+        format!("There are {pointers}; {MAX_POINTERS} are allowed."),
+        "Exclude the object that holds them all.",
+    ))
 }
 
 fn rules(format: Option<&Text<'_>>, max_length: Option<i32>) -> Result<Rules, Error> {

@@ -90,7 +90,13 @@ impl Jsonb {
             ));
         }
         // SAFETY: as above.
-        Ok(unsafe { datum::to_json(self.0) })
+        unsafe { datum::to_json(self.0) }.ok_or_else(|| {
+            Error::argument(
+                format!("{argument} cannot be read"),
+                "A number is beyond the range of a double, or the nesting is too deep.".into(),
+                "Pass a flat object of strings and plain numbers.",
+            )
+        })
     }
 
     /// The argument itself.
@@ -122,21 +128,26 @@ impl Array {
     /// The elements of an array of a varlena type.
     ///
     /// # Errors
-    /// 22023 where it has several dimensions; `argument` names it.
+    /// 22023 where it has several dimensions (`argument` names it), and what `check` says of its
+    /// length.
     pub fn one_dimension(
         &self,
         argument: &'static str,
         element_type: pg_sys::Oid,
+        check: impl FnOnce(usize) -> Result<(), Error>,
     ) -> Result<Vec<Option<pg_sys::Datum>>, Error> {
-        // SAFETY: the SQL signature says that this is an array, and its element type is passed on.
-        let elements = unsafe { datum::array_elements(self.0, element_type) };
-        elements.ok_or_else(|| {
+        let several = || {
             Error::argument(
                 format!("{argument} must be a one-dimensional array"),
                 "It has several dimensions.".into(),
                 "Pass a plain list.",
             )
-        })
+        };
+        // SAFETY: the SQL signature says that this is an array, and its element type is passed on.
+        unsafe {
+            check(datum::array_length(self.0).ok_or_else(several)?)?;
+            datum::array_elements(self.0, element_type).ok_or_else(several)
+        }
     }
 }
 

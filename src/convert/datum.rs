@@ -83,14 +83,15 @@ pub fn for_ever(make: impl FnOnce() -> pg_sys::Datum) -> pg_sys::Datum {
     }
 }
 
-/// From a `jsonb`, by way of its text.
+/// From a `jsonb`, by way of its text; `None` where a number is beyond a double, or the nesting beyond
+/// what is read.
 ///
 /// # Safety
 /// The datum is a `jsonb`.
-pub unsafe fn to_json(datum: pg_sys::Datum) -> Value {
+pub unsafe fn to_json(datum: pg_sys::Datum) -> Option<Value> {
     // SAFETY: the caller's promise.
     let text = unsafe { jsonb_text(datum) };
-    serde_json::from_str(to_utf8(text.to_bytes())).unwrap_or(Value::Null)
+    serde_json::from_str(to_utf8(text.to_bytes())).ok()
 }
 
 /// The text of a `jsonb` as `bytea` in UTF-8.
@@ -134,7 +135,24 @@ pub unsafe fn bytes<'a>(datum: pg_sys::Datum) -> &'a [u8] {
     unsafe { varlena_bytes(pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr())) }
 }
 
-/// The elements of an array of a varlena type; `None` where it has several dimensions.
+/// How many elements an array has; `None` where it has several dimensions.
+///
+/// # Safety
+/// The datum is an array.
+pub unsafe fn array_length(array: pg_sys::Datum) -> Option<usize> {
+    // SAFETY: the caller's promise; the lengths of the dimensions follow the header (array.h).
+    unsafe {
+        let array = pg_sys::pg_detoast_datum(array.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
+        match (*array).ndim {
+            0 => Some(0),
+            1 => Some(*array.add(1).cast::<i32>() as usize),
+            _ => None,
+        }
+    }
+}
+
+/// The elements of an array of a varlena type; `None` where it has several dimensions. Who calls has
+/// looked at its length: the elements are listed in Rust's memory.
 ///
 /// # Safety
 /// The datum is an array of `element_type`, which is a varlena.

@@ -117,7 +117,8 @@ fn output(value: pg_sys::Datum, value_type: pg_sys::Oid) -> String {
 fn range(canonical: &str) -> Option<(i32, i32)> {
     let (lower, upper) = canonical.trim_matches(['[', '(', ')']).split_once(',')?;
     let lower = if lower.is_empty() { i32::MIN } else { lower.parse().ok()? };
-    let upper = if upper.is_empty() { i32::MAX } else { upper.parse::<i32>().ok()? - 1 };
+    let upper =
+        if upper.is_empty() { i32::MAX } else { upper.parse::<i32>().ok()?.saturating_sub(1) };
     Some((lower, upper))
 }
 

@@ -112,6 +112,16 @@ impl Error {
         )
     }
 
+    /// 39P01: a trigger function is called by hand.
+    pub fn not_a_trigger() -> Self {
+        Self::new(
+            "39P01",
+            "idempotency.settings_changed() can only be called as a trigger",
+            "It was called by a statement.".into(),
+            "It runs by itself when settings change.",
+        )
+    }
+
     /// XX000: what cannot happen.
     pub fn unexpected(message: String) -> Self {
         Self::new("XX000", message, String::new(), "")

@@ -94,8 +94,7 @@ impl Table {
         // SAFETY: the table is open, so its owner exists.
         unsafe {
             let owner = (*(*self.relation).rd_rel).relowner;
-            let has_triggers = !(*self.relation).trigdesc.is_null();
-            if has_triggers {
+            if runs_functions(self.relation) {
                 as_user(owner, 0, || with_safe_search_path(f))
             } else {
                 as_user(owner, 0, f)
@@ -207,6 +206,20 @@ fn with_safe_search_path<R>(f: impl FnOnce() -> R) -> R {
         let result = f();
         pg_sys::AtEOXact_GUC(false, level);
         result
+    }
+}
+
+/// Whether a write to a table may run functions of somebody's: triggers, checks, generated columns,
+/// or the expressions and conditions of indexes. A primary key has none.
+unsafe fn runs_functions(relation: pg_sys::Relation) -> bool {
+    // SAFETY: the table is open.
+    unsafe {
+        let constraints = (*(*relation).rd_att).constr;
+        let has_checks = !constraints.is_null()
+            && ((*constraints).num_check > 0 || (*constraints).has_generated_stored);
+        let indexes = pg_sys::RelationGetIndexList(relation);
+        let further_indexes = !indexes.is_null() && (*indexes).length > 1;
+        !(*relation).trigdesc.is_null() || has_checks || further_indexes
     }
 }
 

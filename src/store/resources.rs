@@ -41,11 +41,12 @@ pub fn existence(resource_type: &str, resource_id: &str) -> Result<Existence, Er
     })
 }
 
-/// The column that holds a type's ids.
+/// The column that holds a type's ids, in a relation that is locked until the transaction ends: it
+/// cannot be dropped or change its owner any more.
 struct Column {
-    relation: pg_sys::Oid,
+    owner: pg_sys::Oid,
     value_type: pg_sys::Oid,
-    /// Relation, column and equality operator, each quoted for SQL.
+    /// Finds a row by its id.
     sql: String,
 }
 
@@ -57,11 +58,11 @@ impl Column {
             [schema, relation, id_column].map(|name| datum::cstring(name).unwrap_or_default());
         // SAFETY: look-ups in the system catalogs by zero-terminated names.
         unsafe {
-            let schema_oid = pg_sys::get_namespace_oid(schema.as_ptr(), true);
-            let oid = pg_sys::get_relname_relid(relation.as_ptr(), schema_oid);
-            if oid == pg_sys::InvalidOid {
+            let oid = lock(&schema, &relation);
+            let owner = oid.and_then(|oid| owner(oid));
+            let (Some(oid), Some(owner)) = (oid, owner) else {
                 return Err(format!("There is no relation {named}."));
-            }
+            };
             let number = pg_sys::get_attnum(oid, id_column.as_ptr());
             if number == 0 {
                 return Err(format!("{named} has no column {}.", id_column.to_string_lossy()));
@@ -69,19 +70,48 @@ impl Column {
             let value_type = pg_sys::get_atttype(oid, number);
             let equal = equality(value_type)
                 .ok_or_else(|| format!("The ids in {named} cannot be compared."))?;
-            let (schema, relation, column) = (quote(&schema), quote(&relation), quote(&id_column));
-            let sql = format!("SELECT 1 FROM {schema}.{relation} AS r WHERE r.{column} {equal} $1");
-            Ok(Self { relation: oid, value_type, sql })
+            let [schema, relation, column] =
+                [&schema, &relation, &id_column].map(|name| quote(name));
+            let from = format!("{schema}.{relation}");
+            let sql = format!("SELECT 1 FROM {from} AS r WHERE r.{column} {equal} $1");
+            Ok(Self { owner, value_type, sql })
         }
     }
 
+    /// Whether there is a row with this id. All of it runs as the relation's owner: the id's type may
+    /// be a domain, whose checks are functions of the owner's.
     fn has(&self, id: &str) -> Result<bool, String> {
-        let Some(value) = input(id, self.value_type) else {
-            return Err(format!("\"{id}\" is not an id of the column's type."));
-        };
         let sql = CString::new(self.sql.as_str()).unwrap_or_default();
-        // SAFETY: the relation was found in the catalog.
-        unsafe { Ok(reading_as(owner(self.relation), || is_any(&sql, self.value_type, value))) }
+        // SAFETY: the owner was found in the catalog.
+        let found = unsafe {
+            reading_as(self.owner, || {
+                input(id, self.value_type).map(|value| is_any(&sql, self.value_type, value))
+            })
+        };
+        found.ok_or_else(|| format!("\"{id}\" is not an id of the column's type."))
+    }
+}
+
+/// Locks a relation by its name. Who waits for a lock may find another relation under the name, or
+/// none, so the name is looked up again.
+unsafe fn lock(schema: &CStr, relation: &CStr) -> Option<pg_sys::Oid> {
+    // SAFETY: look-ups by zero-terminated names, and an ordinary lock on what they found.
+    unsafe {
+        let look = || {
+            let schema = pg_sys::get_namespace_oid(schema.as_ptr(), true);
+            pg_sys::get_relname_relid(relation.as_ptr(), schema)
+        };
+        loop {
+            let oid = look();
+            if oid == pg_sys::InvalidOid {
+                return None;
+            }
+            pg_sys::LockRelationOid(oid, pg_sys::AccessShareLock as i32);
+            if look() == oid {
+                return Some(oid);
+            }
+            pg_sys::UnlockRelationOid(oid, pg_sys::AccessShareLock as i32);
+        }
     }
 }
 
@@ -129,13 +159,16 @@ unsafe fn equality(value_type: pg_sys::Oid) -> Option<String> {
     }
 }
 
-unsafe fn owner(relation: pg_sys::Oid) -> pg_sys::Oid {
-    // SAFETY: the relation is in the catalog.
+unsafe fn owner(relation: pg_sys::Oid) -> Option<pg_sys::Oid> {
+    // SAFETY: a look-up in the system cache.
     unsafe {
-        let tuple =
-            pg_sys::SearchSysCache1(pg_sys::SysCacheIdentifier::RELOID as i32, relation.into());
+        let cache = pg_sys::SysCacheIdentifier::RELOID as i32;
+        let tuple = pg_sys::SearchSysCache1(cache, relation.into());
+        if tuple.is_null() {
+            return None;
+        }
         let owner = (*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_class>()).relowner;
         pg_sys::ReleaseSysCache(tuple);
-        owner
+        Some(owner)
     }
 }

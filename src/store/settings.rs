@@ -1,7 +1,7 @@
 //! What operations and resource types are set to, read once per backend and kept until a message
 //! says that a row has changed.
 //!
-//! Changes of rows send no such message by themselves: the tables' statement triggers send one that
+//! Changes of rows send no such message by themselves: the tables' triggers send one that
 //! is otherwise sent when a table's definition changes (inval.c). It arrives with their commit, and
 //! every backend takes it in before its next transaction.
 
@@ -48,8 +48,10 @@ struct Cache {
     /// `None`: there is no row.
     operations: HashMap<String, Option<Rc<Policy>>>,
     resource_types: HashMap<String, Option<Rc<ResourceType>>>,
-    /// The tables that were read.
+    /// The tables that are read.
     tables: Vec<pg_sys::Oid>,
+    /// How often it was thrown away.
+    generation: u64,
 }
 
 thread_local! {
@@ -147,23 +149,27 @@ fn unlisted() -> Rc<Policy> {
     DEFAULTS.with(|defaults| defaults[index].clone())
 }
 
-/// Reads a row and keeps what it says. The message about a change that commits meanwhile is still
-/// to come, and throws it away again.
+/// Reads a row and keeps what it says, unless the cache is thrown away meanwhile: then what was read
+/// may be what was thrown away, and is read again.
 fn remember<T: Clone, const COLUMNS: usize>(
     layout: &'static Layout,
     key: &str,
-    read: impl FnOnce(&[Option<pg_sys::Datum>; COLUMNS]) -> Result<T, Error>,
+    read: impl Fn(&[Option<pg_sys::Datum>; COLUMNS]) -> Result<T, Error>,
     map: impl FnOnce(&mut Cache) -> &mut HashMap<String, Option<T>>,
 ) -> Result<Option<T>, Error> {
     register_callback();
-    let table = Table::open(layout, pg_sys::AccessShareLock)?;
-    let oid = table.oid();
-    let value = table.find(&[Key::Text(key)]).map(|row| read(&row)).transpose()?;
-    table.close();
-    CACHE.with_borrow_mut(|cache| {
-        if !cache.tables.contains(&oid) {
-            cache.tables.push(oid);
+    let value = loop {
+        let generation = CACHE.with_borrow(|cache| cache.generation);
+        let table = Table::open(layout, pg_sys::AccessShareLock)?;
+        watch(table.oid());
+        let value = table.find(&[Key::Text(key)]).map(|row| read(&row)).transpose()?;
+        table.close();
+        if CACHE.with_borrow(|cache| cache.generation) == generation {
+            break value;
         }
+        check_for_interrupts!();
+    };
+    CACHE.with_borrow_mut(|cache| {
         let map = map(cache);
         if map.len() == MAX_CACHED {
             map.clear();
@@ -173,6 +179,14 @@ fn remember<T: Clone, const COLUMNS: usize>(
     Ok(value)
 }
 
+fn watch(table: pg_sys::Oid) {
+    CACHE.with_borrow_mut(|cache| {
+        if !cache.tables.contains(&table) {
+            cache.tables.push(table);
+        }
+    });
+}
+
 fn read_policy(row: &[Option<pg_sys::Datum>; 2]) -> Result<Rc<Policy>, Error> {
     let policy = settings::read(&settings_of(row)?, &Server(Checks::Nothing));
     policy.map(Rc::new).map_err(|fault| Error::setting(&text(row[0]), &fault))
@@ -180,7 +194,7 @@ fn read_policy(row: &[Option<pg_sys::Datum>; 2]) -> Result<Rc<Policy>, Error> {
 
 fn settings_of(row: &[Option<pg_sys::Datum>; 2]) -> Result<Map<String, Value>, Error> {
     // SAFETY: the column is a jsonb, checked when the table was opened.
-    match row[1].map(|settings| unsafe { datum::to_json(settings) }) {
+    match row[1].and_then(|settings| unsafe { datum::to_json(settings) }) {
         Some(Value::Object(settings)) => Ok(settings),
         _ => Err(Error::setting(&text(row[0]), &settings::Fault::not_an_object())),
     }
@@ -213,18 +227,23 @@ fn register_callback() {
 unsafe extern "C-unwind" fn on_table_change(_arg: pg_sys::Datum, table: pg_sys::Oid) {
     CACHE.with_borrow_mut(|cache| {
         if table == pg_sys::InvalidOid || cache.tables.contains(&table) {
-            *cache = Cache::default();
+            cache.operations.clear();
+            cache.resource_types.clear();
+            cache.generation += 1;
         }
     });
 }
 
-/// `sql/functions/settings.sql`: the statement triggers of both tables.
+/// `sql/functions/settings.sql`: the triggers of both tables.
 #[pg_extern(sql = false)]
 fn idempotency_settings_changed(fcinfo: pg_sys::FunctionCallInfo) -> Done {
-    // SAFETY: a function that returns `trigger` is called by the trigger manager only, and gets the
-    // trigger's data as its context (trigger.h).
+    // SAFETY: the caller's context is a node, and that of a trigger is the trigger's data (trigger.h).
     unsafe {
-        let trigger = (*fcinfo).context.cast::<pg_sys::TriggerData>();
+        let context = (*fcinfo).context;
+        if context.is_null() || (*context).type_ != pg_sys::NodeTag::T_TriggerData {
+            Error::not_a_trigger().raise();
+        }
+        let trigger = context.cast::<pg_sys::TriggerData>();
         pg_sys::CacheInvalidateRelcache((*trigger).tg_relation);
     }
     Done

@@ -193,6 +193,14 @@ fn is_field_value(text: &str) -> bool {
     text.chars().all(|c| c == '\t' || !c.is_control())
 }
 
+/// Whether a field of this name can be the mark of replays: one that means nothing else, and that is
+/// not dropped.
+pub(crate) fn can_mark(name: &str) -> bool {
+    let mut headers = Headers::default();
+    headers.set(name, "true");
+    is_token(name) && !headers.storable("").without_representation().is_empty()
+}
+
 /// RFC 9110 section 5.6.2.
 pub(crate) fn is_token(name: &str) -> bool {
     !name.is_empty()

@@ -93,12 +93,19 @@ impl fmt::Display for Fault {
     }
 }
 
+/// The longest value that can name a key, in bytes: all of it escaped, in quotation marks.
+const MAX_VALUE: usize = 2 * MAX_BYTES + 2;
+
 /// The key that a header value names.
 ///
 /// # Errors
 /// A [`Fault`] other than [`Fault::Missing`] where the value breaks the rules.
 pub fn parse<'a>(header: &'a str, rules: &Rules) -> Result<Cow<'a, str>, Fault> {
     let value = trim(header);
+    if value.len() > MAX_VALUE {
+        let is_opaque = rules.format == Format::Opaque;
+        return Err(if is_opaque { Fault::TooLong } else { Fault::InvalidFormat });
+    }
     let key = match (rules.quoting, value.starts_with('"')) {
         (Quoting::Raw, _) | (Quoting::Either, false) => raw(value)?,
         (Quoting::Quoted, _) | (Quoting::Either, true) => quoted(value)?,
@@ -241,6 +248,15 @@ mod tests {
         assert_eq!(opaque(&"a".repeat(255)), Ok("a".repeat(255)));
         assert_eq!(opaque(&"a".repeat(256)), Err(Fault::TooLong));
         assert_eq!(opaque(&"\u{e9}".repeat(128)), Err(Fault::TooLong));
+    }
+
+    #[test]
+    fn the_longest_value_is_a_key_of_escapes() {
+        let escaped = |length: usize| format!("\"{}\"", r#"\""#.repeat(length));
+        assert_eq!(opaque(&escaped(255)), Ok("\"".repeat(255)));
+        assert_eq!(opaque(&escaped(256)), Err(Fault::TooLong));
+        let uuid = rules(Format::Uuid, Quoting::Either);
+        assert_eq!(parse(&escaped(256), &uuid), Err(Fault::InvalidFormat));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-use crate::headers::is_token;
+use crate::headers::can_mark;
 use crate::identity::MAX_BYTES;
 use crate::key::{Format, Quoting};
 use crate::policy::{
@@ -281,8 +281,8 @@ fn short_text(value: &Value) -> Allowed<String> {
 }
 
 fn header_name(value: &Value) -> Allowed<String> {
-    let name = value.as_str().filter(|name| is_token(name) && name.len() <= MAX_BYTES);
-    name.map(str::to_owned).ok_or_else(|| "a header name".into())
+    let name = value.as_str().filter(|name| can_mark(name) && name.len() <= MAX_BYTES);
+    name.map(str::to_owned).ok_or_else(|| "a header name that means nothing else".into())
 }
 
 fn kept_statuses(value: &Value, types: &dyn Types) -> Allowed<Vec<(i32, i32)>> {

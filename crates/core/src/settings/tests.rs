@@ -92,6 +92,8 @@ fn a_wrong_value_names_the_setting_and_what_is_allowed() {
         ("max_waiters", json!(-1), "0 to 2147483647"),
         ("completion_check", json!("nope"), "function"),
         ("replay_header", json!("a b"), "header name"),
+        ("replay_header", json!("content-type"), "means nothing else"),
+        ("replay_header", json!("Set-Cookie"), "means nothing else"),
         ("invalid_status", json!(200), "400 to 599"),
         ("mismatch_status", json!(600), "400 to 599"),
         ("in_progress_status", json!(99), "400 to 599"),

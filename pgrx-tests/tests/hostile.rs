@@ -1,0 +1,152 @@
+//! What a hostile owner of a table, a hostile caller and a migration at the wrong moment can do: each
+//! case has been a crash of the cluster or a way to somebody else's rights.
+
+use pg_idempotency_tests::operation::configure_operation;
+use pg_idempotency_tests::prelude::*;
+use serde_json::json;
+
+/// A schema of a role that is nobody special, and a resource type registered in it.
+fn with_things(table: &str) -> Database<'static> {
+    let db = Database::fresh();
+    db.run(&format!("DROP ROLE IF EXISTS {0}; CREATE ROLE {0}", owner(&db)));
+    db.run(&format!(
+        "CREATE SCHEMA h AUTHORIZATION {0}; GRANT USAGE ON SCHEMA h TO PUBLIC; SET ROLE {0}",
+        owner(&db)
+    ));
+    db.run(table);
+    db.run("RESET ROLE; SELECT idempotency_register_resource('thing', 'h.things', 'id')");
+    configure_operation(&db, "POST /orders", json!({"form": "resource"}));
+    db
+}
+
+/// Roles belong to the cluster, which other tests share.
+fn owner(db: &Database<'_>) -> String {
+    format!("owner_of_{}", db.name())
+}
+
+fn pointing() -> Call {
+    complete(201).with("resource_type", "thing").with("resource_id", "1")
+}
+
+/// Catches ids that are converted with the rights of whoever replays.
+#[test]
+fn the_checks_of_an_ids_domain_run_as_the_tables_owner() {
+    let db = with_things(
+        "CREATE TABLE h.log (who text, path text);
+         CREATE FUNCTION h.is_id(v text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+             INSERT INTO h.log VALUES (current_user, current_setting('search_path')); RETURN true; END $$;
+         CREATE DOMAIN h.id AS text CHECK (h.is_id(VALUE)); CREATE TABLE h.things (id h.id);
+         INSERT INTO h.things VALUES ('1')",
+    );
+    db.run("TRUNCATE h.log");
+    let mut session = db.session("session");
+    session.begin(Isolation::ReadCommitted);
+    session.call(claim("k")).expect("claimed");
+    session.call(pointing()).expect("completed");
+    session.run("COMMIT");
+    db.session_as(Role::Superuser, "superuser").call(replay("k")).expect("replayed");
+    let seen: String = db.value("SELECT string_agg(DISTINCT who || ' ' || path, ', ') FROM h.log");
+    assert_eq!(seen, format!("{} pg_catalog, pg_temp", owner(&db)));
+}
+
+/// Catches functions of an index on our own table that look into the caller's schemas.
+#[test]
+fn an_index_on_records_does_not_run_the_callers_functions() {
+    let db = Database::fresh();
+    let app = Role::Backend.name();
+    db.run(&format!(
+        "CREATE FUNCTION public.norm(t text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS
+             $$ BEGIN RETURN lower(t); END $$;
+         CREATE INDEX ON idempotency.records (public.norm(key));
+         CREATE SCHEMA evil; GRANT USAGE ON SCHEMA evil TO {app};
+         CREATE TABLE evil.log (who text); GRANT INSERT ON evil.log TO {app};
+         CREATE FUNCTION evil.lower(t text) RETURNS text LANGUAGE plpgsql AS
+             $$ BEGIN INSERT INTO evil.log VALUES (current_user); RETURN t; END $$;"
+    ));
+    let mut session = db.session("session");
+    session.run("SET search_path = evil, pg_catalog, public; BEGIN");
+    session.call(claim("k")).expect("claimed");
+    session.call(complete(201)).expect("completed");
+    session.run("COMMIT");
+    assert_eq!(db.value::<i64>("SELECT count(*) FROM evil.log"), 0);
+}
+
+/// Catches look-ups in the catalog of what another session has just dropped.
+#[test]
+fn a_relation_that_comes_and_goes_crashes_nobody() {
+    let db = with_things("CREATE TABLE h.things (id text); INSERT INTO h.things VALUES ('1')");
+    let mut session = db.session("session");
+    session.begin(Isolation::ReadCommitted);
+    session.call(claim("k")).expect("claimed");
+    session.call(pointing()).expect("completed");
+    session.run("COMMIT");
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for n in 0..4 {
+            let (over, mut reader) = (&over, db.session(&format!("reader {n}")));
+            scope.spawn(move || {
+                while !over.load(std::sync::atomic::Ordering::SeqCst) {
+                    let outcome = reader.call(replay("k")).outcome;
+                    assert!(["replayed", "deleted"].contains(&outcome.as_str()), "{outcome}");
+                    reader.take_notices();
+                }
+            });
+        }
+        for _ in 0..300 {
+            db.run("DROP TABLE h.things; CREATE TABLE h.things (id text)");
+        }
+        over.store(true, std::sync::atomic::Ordering::SeqCst);
+    });
+}
+
+#[test]
+fn a_trigger_function_is_no_function() {
+    let db = Database::fresh();
+    let mut superuser = db.session_as(Role::Superuser, "superuser");
+    let refusal =
+        superuser.run_refused("SELECT idempotency.settings_changed()").expect_ours("39P01");
+    refusal.mentions("only be called as a trigger");
+}
+
+/// Catches allocations of a size that the caller chooses, which end the process where memory is short.
+#[test]
+fn sizes_are_looked_at_before_anything_is_allocated() {
+    let db = Database::fresh();
+    let mut session = db.session("session");
+    for (call, detail) in [
+        (
+            "idempotency_fingerprint('POST', '/', exclude => array_fill(NULL::text, ARRAY[5000000]))",
+            "5000000",
+        ),
+        ("idempotency_claim_many('s', 'o', array_fill(NULL::text, ARRAY[5000000]))", "5000000"),
+        (
+            "idempotency_claim_many('s', 'o', '{a}', array_fill(NULL::bytea, ARRAY[5000000]))",
+            "5000000",
+        ),
+        ("idempotency_parse_key('\"' || repeat('a', 50000000) || '\"')", "too long"),
+    ] {
+        session.run_refused(&format!("SELECT {call}")).expect_ours("22023").mentions(detail);
+    }
+    assert_eq!(session.call(claim(format!("\"{}\"", "a".repeat(5_000_000)))).outcome, "invalid");
+}
+
+#[test]
+fn numbers_at_the_end_of_their_range() {
+    let db = Database::fresh();
+    let mut superuser = db.session_as(Role::Superuser, "superuser");
+    superuser.run("SELECT idempotency_configure('x', '{\"kept_statuses\": \"{(,-2147483648)}\"}')");
+    for (call, what) in [
+        ("idempotency_complete(200, headers => '{\"X\": 1e400}')", "headers cannot be read"),
+        ("idempotency_configure('x', '{\"wait_ms\": 1e400}')", "settings cannot be read"),
+        (
+            "idempotency_configure('x', '{\"replay_header\": \"Content-Type\"}')",
+            "means nothing else",
+        ),
+        (
+            "idempotency_register_resource('t', 'pg_class_oid_index', 'oid')",
+            "Pass a table or a view",
+        ),
+    ] {
+        superuser.run_refused(&format!("SELECT {call}")).expect_ours("22023").mentions(what);
+    }
+}
