@@ -150,3 +150,29 @@ fn numbers_at_the_end_of_their_range() {
         superuser.run_refused(&format!("SELECT {call}")).expect_ours("22023").mentions(what);
     }
 }
+
+/// Catches a look-up by a name that somebody else can take: a schema is renamed without a lock on
+/// its tables, and the view that takes their place would run as their owner.
+#[test]
+fn a_schema_of_another_role_is_not_trusted() {
+    let db = with_things("CREATE TABLE h.things (id text); INSERT INTO h.things VALUES ('1')");
+    let mut session = db.session("session");
+    session.begin(Isolation::ReadCommitted);
+    session.call(claim("k")).expect("claimed");
+    session.call(pointing()).expect("completed");
+    session.run("COMMIT");
+    db.run(&format!("CREATE ROLE other_{}; ALTER SCHEMA h OWNER TO other_{0}", db.name()));
+    db.run("TRUNCATE h.things");
+    session.call(replay("k")).expect("replayed");
+    session.begin(Isolation::ReadCommitted);
+    session.call(claim("k2")).expect("claimed");
+    session.refused(pointing()).expect_ours("IK006").mentions("belongs to another role");
+}
+
+#[test]
+fn a_table_without_its_primary_key_is_an_error() {
+    let db = Database::fresh();
+    db.run("ALTER TABLE idempotency.records DROP CONSTRAINT records_pkey");
+    let refusal = db.session("session").refused(claim("k")).expect_ours("55000");
+    refusal.mentions("not as expected");
+}

@@ -89,7 +89,8 @@ impl Table {
     }
 
     /// Runs `f`, which writes, as the table's owner, the way foreign-key checks run: a backend has no
-    /// rights on the table, and triggers on it do not run with a backend's rights.
+    /// rights on the table, and triggers on it do not run with a backend's rights (deferred ones do: PostgreSQL runs
+    /// them at the commit, as whoever commits).
     pub fn as_owner<R>(&self, f: impl FnOnce() -> R) -> R {
         // SAFETY: the table is open, so its owner exists.
         unsafe {
@@ -112,7 +113,12 @@ impl Table {
         let is_as_expected = |(attribute, oid): (&pg_sys::FormData_pg_attribute, &pg_sys::Oid)| {
             attribute.atttypid == *oid && !attribute.attisdropped
         };
-        attributes.len() >= expected.len() && attributes.iter().zip(expected).all(is_as_expected)
+        // SAFETY: the table is open.
+        let has_key =
+            unsafe { pg_sys::RelationGetPrimaryKeyIndex(self.relation) } != pg_sys::InvalidOid;
+        has_key
+            && attributes.len() >= expected.len()
+            && attributes.iter().zip(expected).all(is_as_expected)
     }
 
     unsafe fn scan<const COLUMNS: usize>(

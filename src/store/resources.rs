@@ -63,6 +63,11 @@ impl Column {
             let (Some(oid), Some(owner)) = (oid, owner) else {
                 return Err(format!("There is no relation {named}."));
             };
+            if !may_trust_schema(pg_sys::get_rel_namespace(oid), owner) {
+                return Err(format!(
+                    "The schema of {named} belongs to another role than the relation."
+                ));
+            }
             let number = pg_sys::get_attnum(oid, id_column.as_ptr());
             if number == 0 {
                 return Err(format!("{named} has no column {}.", id_column.to_string_lossy()));
@@ -172,3 +177,26 @@ unsafe fn owner(relation: pg_sys::Oid) -> Option<pg_sys::Oid> {
         Some(owner)
     }
 }
+
+/// Whether nobody but the relation's owner, the database's owner and superusers can rename the
+/// schema. A lock on the relation does not keep its schema from being renamed, and the query finds
+/// the relation by name: who can put another schema in the place of this one could have a view of
+/// his own run with the rights of the relation's owner.
+unsafe fn may_trust_schema(schema: pg_sys::Oid, relation_owner: pg_sys::Oid) -> bool {
+    // SAFETY: a look-up in the system cache.
+    unsafe {
+        let cache = pg_sys::SysCacheIdentifier::NAMESPACEOID as i32;
+        let tuple = pg_sys::SearchSysCache1(cache, schema.into());
+        if tuple.is_null() {
+            return false;
+        }
+        let owner = (*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_namespace>()).nspowner;
+        pg_sys::ReleaseSysCache(tuple);
+        owner == relation_owner
+            || owner == pg_sys::Oid::from(PG_DATABASE_OWNER)
+            || pg_sys::superuser_arg(owner)
+    }
+}
+
+/// The role that stands for the owner of the database (pg_authid.dat).
+const PG_DATABASE_OWNER: u32 = 6171;
