@@ -8,7 +8,7 @@ PG_MAJOR ?= 15
 export PROFILE PG_MAJOR
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup demo test server psql stop build bench bench-check fuzz fmt lint clean
+.PHONY: help setup demo test server psql stop build bench bench-check fuzz docs fmt lint clean
 
 help: ## list the commands
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -43,6 +43,9 @@ bench-check: setup ## fail where a ratio in docs/benchmarks has fallen back by m
 FUZZ_SECONDS ?= 60
 fuzz: ## fuzz the canonicalizer and the key parser for a minute each; FUZZ_SECONDS=600 for longer
 	@fuzz/run $(FUZZ_SECONDS)
+
+docs: ## the pages as a book, in target/book/html
+	@tools/docs
 
 fmt: ## format the code
 	@cargo fmt --all
