@@ -8,7 +8,7 @@ PG_MAJOR ?= 15
 export PROFILE PG_MAJOR
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup demo test server psql stop build bench bench-check fuzz docs fmt lint clean
+.PHONY: help setup demo test server psql stop build bench bench-check fuzz fuzz-sql docs fmt lint clean
 
 help: ## list the commands
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -46,6 +46,9 @@ fuzz: ## fuzz the canonicalizer and the key parser for a minute each; FUZZ_SECON
 
 docs: ## the pages as a book, in target/book/html
 	@tools/docs
+
+fuzz-sql: build ## random SQL against every function for SECONDS=600; FUZZ_SEED=n repeats a run
+	@tools/fuzz-sql $(SECONDS)
 
 fmt: ## format the code
 	@cargo fmt --all

@@ -10,7 +10,9 @@
 pub mod call;
 pub mod cluster;
 pub mod database;
+pub mod dice;
 pub mod food;
+pub mod fuzz;
 pub mod isolation;
 pub mod lease;
 pub mod operation;

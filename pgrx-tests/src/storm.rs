@@ -1,6 +1,7 @@
 //! Many clients that retry, disconnect and abort at random; what they were told is kept and compared.
 
 use crate::call::claim;
+use crate::dice::Dice;
 use crate::isolation::Isolation;
 use crate::outcome::{Answer, Outcome};
 use crate::refusal::Refusal;
@@ -53,20 +54,9 @@ enum Fate {
     LosesTheAnswer,
 }
 
-/// A small generator of our own (splitmix64): the plan must not depend on a crate's version.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        usize::try_from((mixed ^ (mixed >> 31)) >> 33).unwrap_or_default() % bound
-    }
-
-    fn fate(&mut self) -> Fate {
-        match self.below(20) {
+impl Fate {
+    fn by(dice: &mut Dice) -> Fate {
+        match dice.below(20) {
             0..2 => Fate::Aborts,
             2..4 => Fate::Disconnects,
             4 => Fate::LosesTheAnswer,
@@ -107,7 +97,7 @@ impl Client<'_> {
             if request >= plan.requests {
                 return;
             }
-            let mut dice = Dice(plan.seed ^ (request as u64) << 20);
+            let mut dice = Dice::new(plan.seed ^ (request as u64) << 20);
             self.request(&plan.key(request, &mut dice), &mut dice);
         }
     }
@@ -115,7 +105,7 @@ impl Client<'_> {
     /// One request, sent again until it has an answer.
     fn request(&mut self, key: &str, dice: &mut Dice) {
         loop {
-            let answered = self.attempt(key, dice.fate());
+            let answered = self.attempt(key, Fate::by(dice));
             let answered = answered.unwrap_or_else(|refusal| panic!("{key}: {refusal:?}"));
             if let Some(outcome) = answered {
                 return self.note(key, &outcome);
