@@ -20,6 +20,7 @@ mod clock;
 mod convert;
 mod error;
 mod guc;
+mod memory;
 mod session;
 mod store;
 #[cfg(any(test, feature = "pg_test"))]
@@ -42,6 +43,7 @@ extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["settings"
 /// Called by PostgreSQL when it loads the library.
 #[pg_guard]
 pub extern "C-unwind" fn _PG_init() {
+    memory::init();
     guc::init();
 }
 

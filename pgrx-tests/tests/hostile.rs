@@ -137,6 +137,11 @@ fn numbers_at_the_end_of_their_range() {
     superuser.run("SELECT idempotency_configure('x', '{\"kept_statuses\": \"{(,-2147483648)}\"}')");
     for (call, what) in [
         ("idempotency_complete(200, headers => '{\"X\": 1e400}')", "headers cannot be read"),
+        (
+            "idempotency_complete(200, headers => (SELECT jsonb_object_agg(n, ('1e' || 131000 - n)::numeric)
+             FROM generate_series(1, 1500) n))",
+            "more than 65536 digits",
+        ),
         ("idempotency_configure('x', '{\"wait_ms\": 1e400}')", "settings cannot be read"),
         (
             "idempotency_configure('x', '{\"replay_header\": \"Content-Type\"}')",
@@ -167,6 +172,39 @@ fn a_schema_of_another_role_is_not_trusted() {
     session.begin(Isolation::ReadCommitted);
     session.call(claim("k2")).expect("claimed");
     session.refused(pointing()).expect_ours("IK006").mentions("belongs to another role");
+}
+
+/// Catches a query that finds its relation by name a second time, when another one has the name: the
+/// schema is renamed while the id is read, which a domain's check makes wait.
+#[test]
+fn a_schema_renamed_meanwhile_leads_to_the_relation_that_has_the_name() {
+    let db = with_things(
+        "CREATE FUNCTION h.is_id(v text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+             PERFORM pg_catalog.pg_advisory_xact_lock_shared(7); RETURN true; END $$;
+         CREATE DOMAIN h.id AS text CHECK (h.is_id(VALUE)); CREATE TABLE h.things (id h.id);
+         INSERT INTO h.things VALUES ('1')",
+    );
+    let mut session = db.session("session");
+    session.begin(Isolation::ReadCommitted);
+    session.call(claim("k")).expect("claimed");
+    session.call(pointing()).expect("completed");
+    session.run("COMMIT");
+    let heir = format!("heir_{}", db.name());
+    db.run(&format!(
+        "CREATE ROLE {heir}; CREATE SCHEMA later AUTHORIZATION {heir}; GRANT USAGE ON SCHEMA later TO PUBLIC;
+         CREATE TABLE later.log (who text); GRANT INSERT ON later.log TO PUBLIC;
+         CREATE FUNCTION later.ids() RETURNS SETOF text LANGUAGE plpgsql SET search_path = h AS
+             $$ BEGIN INSERT INTO log VALUES (current_user); RETURN NEXT '1'; END $$;
+         CREATE VIEW later.things AS SELECT id FROM later.ids() AS id; ALTER VIEW later.things OWNER TO {heir}"
+    ));
+    let mut holder = db.session_as(Role::Superuser, "holder");
+    holder.run("BEGIN; SELECT pg_advisory_xact_lock(7)");
+    session.start(replay("k"));
+    db.wait_until_blocked(&session, &holder);
+    db.run("BEGIN; ALTER SCHEMA h RENAME TO earlier; ALTER SCHEMA later RENAME TO h; COMMIT");
+    holder.run("COMMIT");
+    session.finish_call().expect("replayed");
+    assert_eq!(db.value::<String>("SELECT string_agg(who, ', ') FROM h.log"), heir);
 }
 
 #[test]

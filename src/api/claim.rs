@@ -206,7 +206,7 @@ fn take(
     }
     let claim = new_claim(call, identity, fingerprint, terms, &found);
     let wrote = xact::has_transaction_id();
-    xact::with_ledger_mut(|ledger| ledger.hold(claim.clone(), wrote));
+    xact::hold(claim.clone(), wrote);
     match (terms.lease_ms, found.lease) {
         (Some(lease_ms), from) => {
             let replaces = found.row.is_some();

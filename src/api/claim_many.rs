@@ -13,10 +13,14 @@ use crate::convert::args::{Array, Text};
 use crate::convert::datum;
 use crate::convert::outcome::{Outcome, Rows};
 use crate::error::Error;
+use crate::memory;
 use crate::session::xact;
 
 /// The most keys in one call. Each held key takes an entry of the shared lock table.
 const MAX_KEYS: usize = 1000;
+
+/// What one key takes of Rust's memory at most, in bytes.
+const PER_KEY: usize = 4096;
 
 /// `sql/functions/claim.sql`.
 #[pg_extern(sql = false)]
@@ -43,6 +47,7 @@ fn claim_many(
     fingerprints: &[Option<&[u8]>],
     terms: &Terms,
 ) -> Result<Vec<Outcome>, Error> {
+    memory::ensure(headers.len() * PER_KEY)?;
     let mut outcomes = vec![Outcome::new("bypassed"); headers.len()];
     let mut wanted = Vec::with_capacity(headers.len());
     for (i, header) in headers.iter().enumerate() {

@@ -3,10 +3,11 @@
 use std::ffi::CStr;
 
 use idempotency_core::Micros;
+use idempotency_core::body::MAX_READ;
 use idempotency_core::completion::{self, Completion, Decided, is_success};
 use idempotency_core::held::{Claim, NotHeld, State};
 use idempotency_core::key::uuidv7_millis;
-use idempotency_core::policy::{Form, LateRetry, Retention};
+use idempotency_core::policy::{BodyFormat, Form, LateRetry, Retention};
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 
@@ -21,7 +22,7 @@ use crate::session::xact;
 use crate::store::leases;
 use crate::store::records::{self, Row};
 use crate::store::resources::{Existence, existence};
-use crate::{clock, guc};
+use crate::{clock, guc, memory};
 
 /// `sql/functions/complete.sql`.
 #[pg_extern(sql = false)]
@@ -98,6 +99,10 @@ pub fn finish(claim: &Claim, mut answer: Answer<'_>) -> Result<Outcome, Error> {
 
 fn decide(claim: &Claim, answer: &Answer<'_>) -> Result<Decided, Error> {
     let max_body = claim.policy.max_body.unwrap_or_else(guc::max_body);
+    if claim.policy.body_format == BodyFormat::StrictJson {
+        // The body is written anew, at most as long as it was; and lists of what is open.
+        memory::ensure(answer.body_length().min(MAX_READ) * 2)?;
+    }
     completion::decide(&claim.policy, &answer.facts(claim.policy.body_format), max_body).map_err(|refusal| {
         Error::answer_refused(
             refusal.to_string(),

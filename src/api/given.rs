@@ -88,6 +88,11 @@ impl<'a> Answer<'a> {
         self.resource_type.zip(self.resource_id)
     }
 
+    /// The length of the body in bytes.
+    pub fn body_length(&self) -> usize {
+        self.body.map_or(0, |body| bytes(body).len())
+    }
+
     /// The answer as the core decides about it, for an operation with this format of bodies.
     pub fn facts(&self, format: BodyFormat) -> completion::Answer<'_> {
         let bytes = self.body.map(bytes);

@@ -179,7 +179,7 @@ pub fn outcome(claim: &Claim, row: &LeaseRow) -> Outcome {
 /// Notes a claim.
 pub fn hold(claim: Claim) {
     let wrote = xact::has_transaction_id();
-    xact::with_ledger_mut(|ledger| ledger.hold(claim, wrote));
+    xact::hold(claim, wrote);
 }
 
 /// The claim that a lease and its record make in this transaction.

@@ -17,10 +17,18 @@ use serde_json::Value;
 
 use super::datum;
 use crate::error::Error;
+use crate::memory;
 
 /// The most that a JSON argument may hold where it is read into Rust's memory, in bytes. Proxies
 /// let no more headers through either.
 const MAX_JSON: usize = 64 * 1024;
+
+/// From this size on, in bytes, it matters what a number is when it is written out.
+const MANY: usize = 1024;
+
+/// How many bytes of Rust's memory one byte of a JSON argument may come to: members of one character
+/// take a node of a map each.
+const READ_FACTOR: usize = 128;
 
 /// A `text` argument.
 pub struct Text<'a> {
@@ -89,6 +97,15 @@ impl Jsonb {
                 "Pass fewer or shorter ones.",
             ));
         }
+        // SAFETY: as above.
+        if length > MANY && unsafe { !datum::has_short_numbers(self.0, MAX_JSON) } {
+            return Err(Error::argument(
+                format!("{argument} are too large"),
+                format!("Their numbers have more than {MAX_JSON} digits."),
+                "Pass plain numbers.",
+            ));
+        }
+        memory::ensure(length * READ_FACTOR)?;
         // SAFETY: as above.
         unsafe { datum::to_json(self.0) }.ok_or_else(|| {
             Error::argument(

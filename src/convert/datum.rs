@@ -1,6 +1,5 @@
 //! Single datums.
 
-use std::borrow::Cow;
 use std::ffi::{CStr, CString, c_int};
 
 use pgrx::datum::DatumWithOid;
@@ -65,11 +64,14 @@ pub unsafe fn to_uuid(datum: pg_sys::Datum) -> uuid::Uuid {
 
 /// `jsonb`.
 pub fn jsonb(json: &Value) -> pg_sys::Datum {
-    let mut text = from_utf8(&json.to_string()).into_owned();
-    text.push(0);
-    // SAFETY: jsonb_in takes a zero-terminated string; serialised JSON has no other zero byte.
-    unsafe { direct_function_call_as_datum(pg_sys::jsonb_in, &[Some(text.as_ptr().into())]) }
-        .unwrap_or(pg_sys::Datum::null())
+    let text = json.to_string();
+    let text = from_utf8(&text);
+    // SAFETY: jsonb_in takes a zero-terminated string, which pnstrdup makes; JSON has no other zero byte.
+    unsafe {
+        let text = pg_sys::pnstrdup(text.as_ptr().cast(), text.len());
+        direct_function_call_as_datum(pg_sys::jsonb_in, &[Some(text.into())])
+    }
+    .unwrap_or(pg_sys::Datum::null())
 }
 
 /// What `make` allocates, for as long as the backend lives.
@@ -92,6 +94,48 @@ pub unsafe fn to_json(datum: pg_sys::Datum) -> Option<Value> {
     // SAFETY: the caller's promise.
     let text = unsafe { jsonb_text(datum) };
     serde_json::from_str(to_utf8(text.to_bytes())).ok()
+}
+
+/// Whether the numbers of a `jsonb` come to so many characters at most when they are written out: ten
+/// bytes may stand for a hundred thousand digits.
+///
+/// # Safety
+/// The datum is a `jsonb`.
+pub unsafe fn has_short_numbers(datum: pg_sys::Datum, most: usize) -> bool {
+    let mut written = 0;
+    // SAFETY: the steps of JsonbToCStringWorker (jsonb.c); a token of a scalar has a value of its type.
+    unsafe {
+        let jsonb = pg_sys::pg_detoast_datum(datum.cast_mut_ptr()).cast::<pg_sys::Jsonb>();
+        let mut iterator = pg_sys::JsonbIteratorInit(&raw mut (*jsonb).root);
+        let mut value = pg_sys::JsonbValue::default();
+        loop {
+            use pg_sys::JsonbIteratorToken::{WJB_DONE, WJB_ELEM, WJB_VALUE};
+            let token = pg_sys::JsonbIteratorNext(&mut iterator, &mut value, false);
+            let is_scalar = token == WJB_ELEM || token == WJB_VALUE;
+            if token == WJB_DONE {
+                return true;
+            }
+            if is_scalar && value.type_ == pg_sys::jbvType::jbvNumeric {
+                written += numeric_length(value.val.numeric);
+            }
+            if written > most {
+                return false;
+            }
+        }
+    }
+}
+
+/// How long a `numeric` is when written out.
+unsafe fn numeric_length(numeric: pg_sys::Numeric) -> usize {
+    // SAFETY: the caller's numeric; numeric_out returns a zero-terminated string.
+    unsafe {
+        let text = direct_function_call_as_datum(pg_sys::numeric_out, &[Some(numeric.into())]);
+        text.map_or(0, |text| {
+            let length = CStr::from_ptr(text.cast_mut_ptr()).count_bytes();
+            pg_sys::pfree(text.cast_mut_ptr());
+            length
+        })
+    }
 }
 
 /// The text of a `jsonb` as `bytea` in UTF-8.
@@ -205,17 +249,18 @@ pub fn to_utf8(server: &[u8]) -> &str {
     }
 }
 
-/// Into the database's encoding; raises where a character has no equivalent there.
-fn from_utf8(utf8: &str) -> Cow<'_, [u8]> {
+/// Into the database's encoding; raises where a character has no equivalent there. As in [`to_utf8`],
+/// what has to be converted is in PostgreSQL's memory.
+fn from_utf8(utf8: &str) -> &[u8] {
     // SAFETY: as for to_utf8, in the other direction.
     unsafe {
         let pointer = utf8.as_ptr().cast();
         let encoding = pg_sys::pg_enc::PG_UTF8 as c_int;
         let converted = pg_sys::pg_any_to_server(pointer, utf8.len() as c_int, encoding);
         if std::ptr::eq(converted, pointer) {
-            return Cow::Borrowed(utf8.as_bytes());
+            return utf8.as_bytes();
         }
-        Cow::Owned(CStr::from_ptr(converted).to_bytes().to_vec())
+        CStr::from_ptr(converted).to_bytes()
     }
 }
 

@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_void};
 
-use idempotency_core::held::{Ledger, Unsettled};
+use idempotency_core::held::{Claim, Ledger, Unsettled};
 use idempotency_core::identity::Identity;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
@@ -27,6 +27,14 @@ pub fn with_ledger<R>(read: impl FnOnce(&Ledger) -> R) -> R {
 pub fn with_ledger_mut<R>(write: impl FnOnce(&mut Ledger) -> R) -> R {
     register_callbacks();
     LEDGER.with_borrow_mut(write)
+}
+
+/// Notes a claim that was won, or raises 53200.
+pub fn hold(claim: Claim, wrote: bool) {
+    if with_ledger_mut(Ledger::reserve).is_err() {
+        Error::out_of_memory().raise();
+    }
+    with_ledger_mut(|ledger| ledger.hold(claim, wrote));
 }
 
 /// Whether the transaction has a transaction id: it wrote, or locked a row. Subtransactions have

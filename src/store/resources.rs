@@ -5,6 +5,7 @@
 use std::ffi::{CStr, CString};
 
 use pgrx::pg_sys;
+use pgrx::prelude::*;
 
 use super::relation::reading_as;
 use super::settings::{self, ResourceType};
@@ -33,21 +34,40 @@ pub fn existence(resource_type: &str, resource_id: &str) -> Result<Existence, Er
     let Some(registered) = settings::resource_type(resource_type)? else {
         return Ok(Existence::NotChecked);
     };
-    let found = Column::find(&registered).and_then(|column| column.has(resource_id));
-    Ok(match found {
-        Ok(true) => Existence::Exists,
-        Ok(false) => Existence::Gone,
-        Err(reason) => Existence::Unknown(reason),
-    })
+    loop {
+        let column = match Column::find(&registered) {
+            Ok(column) => column,
+            Err(reason) => return Ok(Existence::Unknown(reason)),
+        };
+        match column.has(resource_id) {
+            Has::Row => return Ok(Existence::Exists),
+            Has::NoRow => return Ok(Existence::Gone),
+            Has::NoSuchId(reason) => return Ok(Existence::Unknown(reason)),
+            Has::Moved => {
+                check_for_interrupts!();
+            }
+        }
+    }
 }
 
 /// The column that holds a type's ids, in a relation that is locked until the transaction ends: it
 /// cannot be dropped or change its owner any more.
 struct Column {
+    relation: pg_sys::Oid,
     owner: pg_sys::Oid,
     value_type: pg_sys::Oid,
     /// Finds a row by its id.
     sql: String,
+}
+
+/// What a look into a column shows.
+enum Has {
+    Row,
+    NoRow,
+    /// The text is none of the column's values, for this reason.
+    NoSuchId(String),
+    /// Another relation has the name by now.
+    Moved,
 }
 
 impl Column {
@@ -79,21 +99,23 @@ impl Column {
                 [&schema, &relation, &id_column].map(|name| quote(name));
             let from = format!("{schema}.{relation}");
             let sql = format!("SELECT 1 FROM {from} AS r WHERE r.{column} {equal} $1");
-            Ok(Self { owner, value_type, sql })
+            Ok(Self { relation: oid, owner, value_type, sql })
         }
     }
 
     /// Whether there is a row with this id. All of it runs as the relation's owner: the id's type may
     /// be a domain, whose checks are functions of the owner's.
-    fn has(&self, id: &str) -> Result<bool, String> {
+    fn has(&self, id: &str) -> Has {
         let sql = CString::new(self.sql.as_str()).unwrap_or_default();
         // SAFETY: the owner was found in the catalog.
         let found = unsafe {
             reading_as(self.owner, || {
-                input(id, self.value_type).map(|value| is_any(&sql, self.value_type, value))
+                input(id, self.value_type).map(|value| is_any(self, &sql, value))
             })
         };
-        found.ok_or_else(|| format!("\"{id}\" is not an id of the column's type."))
+        found.unwrap_or_else(|| {
+            Has::NoSuchId(format!("\"{id}\" is not an id of the column's type."))
+        })
     }
 }
 
@@ -120,24 +142,53 @@ unsafe fn lock(schema: &CStr, relation: &CStr) -> Option<pg_sys::Oid> {
     }
 }
 
-/// Whether a query with one parameter finds a row, by the latest snapshot.
-unsafe fn is_any(
-    sql: &CStr,
-    mut parameter_type: pg_sys::Oid,
-    mut parameter: pg_sys::Datum,
-) -> bool {
-    // SAFETY: the steps of ri_PerformCheck; the row may come from this very command, so it counts
-    // as done. An error closes SPI and the snapshot by the transaction's abort.
+/// Whether a query with one parameter finds a row, by the latest snapshot. It finds the relation by its
+/// name once more, and what it found is compared before it is read: the lock on a relation does not
+/// keep its schema from being renamed.
+unsafe fn is_any(column: &Column, sql: &CStr, id: pg_sys::Datum) -> Has {
+    let mut id_type = column.value_type;
+    // SAFETY: the steps of ri_PerformCheck, with a cursor, which keeps to one plan; the row may come
+    // from this very command, so it counts as done. An error closes SPI, the cursor and the snapshot by
+    // the transaction's abort.
     unsafe {
         pg_sys::SPI_connect();
-        let plan = pg_sys::SPI_prepare(sql.as_ptr(), 1, &mut parameter_type);
+        let plan = pg_sys::SPI_prepare(sql.as_ptr(), 1, &mut id_type);
         pg_sys::CommandCounterIncrement();
-        let snapshot = pg_sys::RegisterSnapshot(pg_sys::GetLatestSnapshot());
-        let (nulls, any) = (std::ptr::null(), std::ptr::null_mut());
-        pg_sys::SPI_execute_snapshot(plan, &mut parameter, nulls, snapshot, any, true, false, 1);
-        let found = pg_sys::SPI_processed > 0;
-        pg_sys::UnregisterSnapshot(snapshot);
+        pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot());
+        let found = if finds(plan, column.relation) { fetch(plan, column, id) } else { Has::Moved };
+        pg_sys::PopActiveSnapshot();
         pg_sys::SPI_finish();
+        found
+    }
+}
+
+/// Whether a prepared statement has found a relation.
+unsafe fn finds(plan: pg_sys::SPIPlanPtr, relation: pg_sys::Oid) -> bool {
+    // SAFETY: the statement is prepared.
+    unsafe {
+        let sources = pg_sys::SPI_plan_get_plan_sources(plan);
+        let sources = pgrx::PgList::<pg_sys::CachedPlanSource>::from_pg(sources);
+        sources.iter_ptr().any(|source| pg_sys::list_member_oid((*source).relationOids, relation))
+    }
+}
+
+/// Fetches a row. The cursor keeps to the plan that it was opened with, which may be a newer one than
+/// the statement was prepared with.
+unsafe fn fetch(plan: pg_sys::SPIPlanPtr, column: &Column, mut id: pg_sys::Datum) -> Has {
+    // SAFETY: the statement has one parameter; the cursor's list is of planned statements.
+    unsafe {
+        let (name, nulls) = (std::ptr::null(), std::ptr::null());
+        let cursor = pg_sys::SPI_cursor_open(name, plan, &mut id, nulls, true);
+        let planned = pgrx::PgList::<pg_sys::PlannedStmt>::from_pg((*cursor).stmts);
+        let is_same =
+            planned.iter_ptr().any(|s| pg_sys::list_member_oid((*s).relationOids, column.relation));
+        let found = if is_same {
+            pg_sys::SPI_cursor_fetch(cursor, true, 1);
+            if pg_sys::SPI_processed > 0 { Has::Row } else { Has::NoRow }
+        } else {
+            Has::Moved
+        };
+        pg_sys::SPI_cursor_close(cursor);
         found
     }
 }

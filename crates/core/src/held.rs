@@ -7,6 +7,7 @@
 //! transaction itself, each savepoint adds one (PostgreSQL's `GetCurrentTransactionNestLevel`).
 //! Releasing a savepoint hands its facts to the level above, rolling it back undoes them.
 
+use std::collections::TryReserveError;
 use std::rc::Rc;
 
 use uuid::Uuid;
@@ -152,7 +153,17 @@ impl Ledger {
         self.claims.iter().map(|claim| &claim.identity).max()
     }
 
-    /// Notes a claim that was won.
+    /// Makes room for one claim more, and for what becomes of claims when savepoints are rolled back:
+    /// that happens where no error can be raised.
+    ///
+    /// # Errors
+    /// Where there is no memory for it.
+    pub fn reserve(&mut self) -> Result<(), TryReserveError> {
+        self.claims.try_reserve(1)?;
+        self.dropped.try_reserve(self.claims.len() + 1)
+    }
+
+    /// Notes a claim that was won; who calls has made room for it.
     ///
     /// A claim on the same key that a savepoint took away is forgotten where nothing was written
     /// since the transaction began: then all its writes are made under the new claim.
@@ -206,10 +217,8 @@ impl Ledger {
 
     /// A subtransaction at `level` is rolled back: what it did is undone, its locks are gone.
     pub fn subtransaction_aborted(&mut self, level: i32) {
-        let (lost, kept): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.claims).into_iter().partition(|claim| claim.level >= level);
-        self.dropped.extend(lost.into_iter().map(|claim| (claim.identity, claim.token)));
-        self.claims = kept;
+        let lost = self.claims.extract_if(.., |claim| claim.level >= level);
+        self.dropped.extend(lost.map(|claim| (claim.identity, claim.token)));
         for claim in &mut self.claims {
             if claim.state.settled_at().is_some_and(|settled_at| settled_at >= level) {
                 claim.state = State::Held;

@@ -1,0 +1,80 @@
+//! Backends that get no more memory from the system: an error, never an abort. One abort would end every
+//! session of the cluster.
+
+use pg_idempotency_tests::prelude::*;
+use pg_idempotency_tests::process;
+use std::process::Command;
+
+/// Calls with large arguments, and with many small ones.
+const CALLS: [&str; 16] = [
+    "idempotency_fingerprint('POST', '/', body => '[' || repeat('123,', 1000000) || '0]')",
+    "idempotency_fingerprint('POST', '/', body => '[' || repeat('\"\\u0041b\",', 300000) || '0]', exclude => '{/1,/2}')",
+    "idempotency_fingerprint('POST', '/', body => '{' || (SELECT string_agg('\"' || n || '\":1.5e3', ',') FROM generate_series(1, 100000) n) || '}')",
+    "idempotency_fingerprint('POST', '/', exclude => (SELECT array_agg('/' || n) FROM generate_series(1, 1000) n), body => '{\"a\":1}')",
+    "idempotency_canonicalize('[' || repeat('{\"a\":[],\"b\":\"\\u00e9\"},', 200000) || '0]')",
+    "idempotency_canonicalize('\"' || repeat('x', 4000000) || '\"')",
+    "idempotency_canonicalize(repeat('[', 9000) || repeat(']', 9000))",
+    "idempotency_parse_key(repeat('x', 4000000))",
+    "idempotency_claim('alice', 'POST /orders', repeat('x', 4000000))",
+    "idempotency_claim_many('alice', 'POST /orders', (SELECT array_agg(repeat('k', 240) || n) FROM generate_series(1, 1000) n))",
+    "idempotency_complete(200, body => repeat('x', 4000000))",
+    "idempotency_complete(200, body_json => to_jsonb(array_fill(123456, ARRAY[300000])))",
+    "idempotency_complete(200, body_bytes => convert_to('{\"a\":[' || repeat('null,', 600000) || '{}]}', 'UTF8'))",
+    "idempotency_complete(200, headers => (SELECT jsonb_object_agg('X-' || n, repeat('y', 20)) FROM generate_series(1, 1500) n))",
+    "idempotency_configure('a', jsonb_build_object('replay_header', repeat('x', 60000)))",
+    "idempotency_configure('a', (SELECT jsonb_object_agg('setting ' || n, n) FROM generate_series(1, 1500) n))",
+];
+
+/// What is left to a backend beyond what it has, in KiB.
+const HEADROOMS: [usize; 16] = [
+    0, 200, 400, 800, 1200, 2048, 3000, 4096, 5000, 6144, 8192, 10_240, 12_288, 16_384, 20_480,
+    28_672,
+];
+
+fn size_of(pid: i32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("a size");
+    line.split_whitespace().next().and_then(|kib| kib.parse().ok()).expect("a number")
+}
+
+/// Lets a process grow by so much and no more.
+fn limit(pid: i32, headroom: usize) {
+    let bytes = (size_of(pid) + headroom) * 1024;
+    let mut prlimit = Command::new("prlimit");
+    process::output_of(prlimit.args([format!("--pid={pid}"), format!("--as={bytes}:")]));
+}
+
+/// A session that has loaded the library and holds a claim.
+fn session(db: &Database<'_>, key: String) -> Session {
+    let mut session = db.session_as(Role::Superuser, "short of memory");
+    session.run("SET client_min_messages = error; BEGIN");
+    session.call(claim(key)).expect("claimed");
+    session.run("SAVEPOINT s");
+    session
+}
+
+#[test]
+fn a_backend_without_memory_raises_an_error() {
+    let cluster =
+        Cluster::start("short-memory", &["shared_buffers = 16MB", "log_min_messages = log"]);
+    let db = cluster.database();
+    db.run("SELECT idempotency_configure('POST /orders', '{\"body_format\": \"strict_json\", \"wait_ms\": 0}')");
+    let (mut refused, mut done) = (0, 0);
+    for (n, call) in CALLS.iter().enumerate() {
+        for headroom in HEADROOMS {
+            let mut session = session(&db, format!("{n} {headroom}"));
+            limit(session.pid(), headroom);
+            match session.attempt_script(&format!("SELECT {call}")) {
+                Ok(()) => done += 1,
+                Err(refusal) if refusal.code() == Some("53200") => refused += 1,
+                Err(refusal) => assert!(
+                    matches!(refusal.code(), Some("22023" | "IK006" | "22032" | "IK004" | "IK001")),
+                    "{headroom} KiB more, {call}: {refusal:?}"
+                ),
+            }
+        }
+    }
+    println!("{refused} out of memory, {done} done");
+    assert!(refused > 60, "memory was short: {refused}");
+    assert!(done > 30, "and sufficed: {done}");
+}
