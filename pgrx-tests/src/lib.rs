@@ -15,6 +15,8 @@ pub mod food;
 pub mod fuzz;
 pub mod isolation;
 pub mod lease;
+pub mod moves;
+pub mod objects;
 pub mod operation;
 pub mod outcome;
 pub mod paths;

@@ -17,6 +17,15 @@ pub fn pg_bin() -> PathBuf {
     }
 }
 
+/// The folders of programs of later major versions that have the extension installed beside them, with
+/// their numbers.
+pub fn later_majors(major: u32) -> Vec<(u32, PathBuf)> {
+    let tree =
+        |major| repository().join(format!("target/postgres-{major}/usr/lib/postgresql/{major}"));
+    let built = |major: &u32| tree(*major).join("lib/pg_idempotency.so").exists();
+    (major + 1..=18).filter(built).map(|major| (major, tree(major).join("bin"))).collect()
+}
+
 /// The script that runs a server as somebody who is not root.
 pub fn unroot() -> PathBuf {
     repository().join("tools/unroot")

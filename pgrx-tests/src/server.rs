@@ -13,6 +13,7 @@ use std::sync::{Mutex, MutexGuard};
 const CRASH_MARKS: [&str; 3] = ["was terminated by signal", "PANIC: ", "TRAP: "];
 
 pub struct Server {
+    bin: PathBuf,
     folder: PathBuf,
     sockets: PathBuf,
     postmaster: Mutex<Option<Process>>,
@@ -20,7 +21,12 @@ pub struct Server {
 
 /// A program of PostgreSQL, run as somebody who is not root.
 pub fn program(name: &str) -> Command {
-    let path = paths::pg_bin().join(name);
+    program_in(&paths::pg_bin(), name)
+}
+
+/// A program of the PostgreSQL in this folder.
+pub fn program_in(bin: &Path, name: &str) -> Command {
+    let path = bin.join(name);
     assert!(
         path.exists(),
         "{} is missing: run `make install` or set PG_IDEMPOTENCY_PG_BIN",
@@ -39,12 +45,17 @@ pub fn as_nobody_special(program: &Path) -> Command {
 impl Server {
     /// A server named `name` whose data directory is [`Server::data`], still to be filled and started.
     pub fn unborn(name: &str) -> Server {
+        Server::unborn_in(&paths::pg_bin(), name)
+    }
+
+    /// The same of the PostgreSQL in this folder.
+    pub fn unborn_in(bin: &Path, name: &str) -> Server {
         let (folder, sockets) = (paths::scratch(name), paths::sockets(name));
         for path in [&folder, &sockets] {
             process::remove_at_the_end(path);
             fs::create_dir_all(path).expect("a folder for the server");
         }
-        Server { folder, sockets, postmaster: Mutex::new(None) }
+        Server { bin: bin.to_owned(), folder, sockets, postmaster: Mutex::new(None) }
     }
 
     pub fn data(&self) -> PathBuf {
@@ -77,7 +88,7 @@ impl Server {
     fn spawn(&self) -> Process {
         let log =
             OpenOptions::new().create(true).append(true).open(self.log_path()).expect("the log");
-        let mut command = program("postgres");
+        let mut command = program_in(&self.bin, "postgres");
         command.arg("-D").arg(self.data()).arg("-k").arg(&self.sockets);
         command.stderr(log.try_clone().expect("the log")).stdout(log);
         Process::spawn(&mut command)

@@ -25,6 +25,25 @@ impl Standby {
         Session::open(&self.server, database, Role::Backend, name)
     }
 
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Makes it the primary.
+    pub fn promote(&self) {
+        let mut here = self.server.connect(Role::Superuser, "postgres");
+        assert_eq!(text(&mut here, "pg_promote()"), "true", "the standby is promoted");
+    }
+
+    /// Ends the stream from its primary, for good.
+    pub fn disconnect(&self) {
+        let mut here = self.server.connect(Role::Superuser, "postgres");
+        // One message, so one transaction, would not do: ALTER SYSTEM is none for a block.
+        for statement in ["ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()"] {
+            here.batch_execute(statement).expect("the superuser may");
+        }
+    }
+
     /// Waits until everything that `primary` has written so far, committed or not, is replayed here.
     pub fn catch_up_with(&self, primary: &Server) {
         let mut there = primary.connect(Role::Superuser, "postgres");
