@@ -73,6 +73,18 @@ COMMENT ON COLUMN idempotency.resource_types.id_column IS 'The column that holds
 SELECT pg_catalog.pg_extension_config_dump('idempotency.operations', '');
 SELECT pg_catalog.pg_extension_config_dump('idempotency.resource_types', '');
 
+-- Where records have expired: an index on the time would make every create dearer. This is a hint that
+-- idempotency_purge keeps for itself as it goes; it may be emptied at any time, and a crash does so.
+CREATE UNLOGGED TABLE idempotency.stretches (
+    stretch integer NOT NULL,
+    due     timestamptz NOT NULL,
+    CONSTRAINT stretches_pkey PRIMARY KEY (stretch)
+);
+COMMENT ON TABLE idempotency.stretches IS 'When a purge has to look at which part of the records'' table again';
+COMMENT ON CONSTRAINT stretches_pkey ON idempotency.stretches IS 'One row per part';
+COMMENT ON COLUMN idempotency.stretches.stretch IS 'The part: 1024 blocks, counted from 0';
+COMMENT ON COLUMN idempotency.stretches.due IS 'When the first of its records expires, or a day after the last look';
+
 -- Leases of claims that outlive their transaction. While a lease is open, its request has a record
 -- without an answer (completed_at is NULL) whose token is the lease's. Ended leases are kept for a
 -- while, so that a worker that lost its lease learns that, and not that its token is unknown.
@@ -89,9 +101,11 @@ CREATE TABLE idempotency.leases (
     CONSTRAINT leases_pkey PRIMARY KEY (token)
 );
 CREATE INDEX leases_open ON idempotency.leases (deadline) WHERE NOT ended;
+CREATE INDEX leases_ended ON idempotency.leases (deadline) WHERE ended;
 COMMENT ON TABLE idempotency.leases IS 'Who works on requests that outlive their transaction, until when, and how far the work has come';
 COMMENT ON CONSTRAINT leases_pkey ON idempotency.leases IS 'One row per token';
 COMMENT ON INDEX idempotency.leases_open IS 'Finds leases that have run out';
+COMMENT ON INDEX idempotency.leases_ended IS 'Finds leases that ended long ago, for idempotency_purge';
 COMMENT ON COLUMN idempotency.leases.token IS 'Token of the claim';
 COMMENT ON COLUMN idempotency.leases.scope IS 'Principal or tenant';
 COMMENT ON COLUMN idempotency.leases.key_space IS 'The operation, or the name that several operations share';

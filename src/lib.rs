@@ -38,7 +38,14 @@ extension_sql_file!("../sql/functions/complete.sql", name = "complete", requires
 extension_sql_file!("../sql/functions/replay.sql", name = "replay", requires = ["complete"]);
 extension_sql_file!("../sql/functions/lease.sql", name = "lease", requires = ["replay"]);
 extension_sql_file!("../sql/functions/settings.sql", name = "settings", requires = ["lease"]);
-extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["settings"]);
+extension_sql_file!("../sql/functions/purge.sql", name = "purge", requires = ["settings"]);
+extension_sql_file!("../sql/functions/forget.sql", name = "forget", requires = ["purge"]);
+extension_sql_file!(
+    "../sql/functions/in_progress.sql",
+    name = "in_progress",
+    requires = ["forget"]
+);
+extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["in_progress"]);
 
 /// Called by PostgreSQL when it loads the library.
 #[pg_guard]

@@ -32,6 +32,7 @@ argument! {
     &str => String, TEXT;
     String => String, TEXT;
     i32 => i32, INT4;
+    bool => bool, BOOL;
     &[u8] => Vec<u8>, BYTEA;
     Vec<u8> => Vec<u8>, BYTEA;
     Value => Value, JSONB;

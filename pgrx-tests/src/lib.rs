@@ -23,6 +23,7 @@ pub mod paths;
 pub mod pooler;
 pub mod process;
 pub mod psql;
+pub mod purge;
 pub mod refusal;
 pub mod resource;
 pub mod server;

@@ -66,7 +66,15 @@ const FUNCTIONS: &[(&str, &str, &str, &str)] = &[
         "bytea",
         "i s false",
     ),
+    (
+        "idempotency_forget",
+        "scope text, operation text DEFAULT NULL::text, key text DEFAULT NULL::text, \
+         force boolean DEFAULT false",
+        "bigint",
+        "v u false",
+    ),
     ("idempotency_grant", "role name", "void", "v u false"),
+    ("idempotency_key_lock", "scope text, key_space text, key text", "bigint", "i s true"),
     (
         "idempotency_parse_key",
         "header text, format text DEFAULT 'opaque'::text, max_length integer DEFAULT \
@@ -74,6 +82,7 @@ const FUNCTIONS: &[(&str, &str, &str, &str)] = &[
         "text",
         "i s false",
     ),
+    ("idempotency_purge", "max_rows integer DEFAULT 10000", "bigint", "v u false"),
     (
         "idempotency_register_resource",
         "resource_type text, relation regclass, id_column name",
@@ -102,8 +111,12 @@ const FUNCTIONS: &[(&str, &str, &str, &str)] = &[
 ];
 
 /// The functions that read and write nothing: the only ones that everybody may execute.
-const PURE: &[&str] =
-    &["idempotency_fingerprint", "idempotency_canonicalize", "idempotency_parse_key"];
+const PURE: &[&str] = &[
+    "idempotency_fingerprint",
+    "idempotency_canonicalize",
+    "idempotency_parse_key",
+    "idempotency_key_lock",
+];
 
 const MEMBERS: &str =
     "FROM pg_depend d WHERE d.deptype = 'e' AND d.refclassid = 'pg_extension'::regclass

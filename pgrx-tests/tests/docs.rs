@@ -411,6 +411,8 @@ fn every_column_is_described() {
         ("idempotency.resource_types", "### idempotency.resource_types"),
         ("idempotency.leases", "### idempotency.leases"),
         ("idempotency.abandoned", "### idempotency.abandoned"),
+        ("idempotency.in_progress", "### idempotency.in_progress"),
+        ("idempotency.stretches", "### idempotency.stretches"),
     ];
     let sql = format!(
         "SELECT oid::regclass::text FROM pg_class WHERE relkind IN ('r', 'v') AND oid IN (SELECT objid {MEMBERS} AND classid = 'pg_class'::regclass)

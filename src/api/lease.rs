@@ -92,7 +92,12 @@ pub fn resume(
         Err(NotHeld::UnknownToken | NotHeld::RolledBack) => {}
         Err(why) => return Err(Error::not_held(why)),
     }
-    let identity = leases::find(token)?.ok_or_else(Error::unknown_token)?.identity;
+    let lease = leases::find(token)?.ok_or_else(Error::unknown_token)?;
+    if lease.is_blank() {
+        xact::with_ledger_mut(|ledger| ledger.lose(lease.identity));
+        return Err(Error::lease_erased());
+    }
+    let identity = lease.identity;
     if xact::with_ledger(|ledger| ledger.own(&identity).is_some()) {
         return Err(Error::lease_lost(&identity, "was taken over by this transaction"));
     }

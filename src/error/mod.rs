@@ -185,6 +185,46 @@ impl Error {
         )
     }
 
+    /// IK005: the request was erased, and nothing is known of it any more.
+    pub fn lease_erased() -> Self {
+        Self::new(
+            "IK005",
+            "lease lost",
+            "The request of this lease was erased.".into(),
+            "Stop working on this request and roll back.",
+        )
+    }
+
+    /// 55006: a request that somebody works on is to be erased.
+    pub fn live_lease(identity: &Identity) -> Self {
+        Self::new(
+            "55006",
+            "cannot erase a request on a live lease",
+            format!("There is a live lease on {}.", named(identity)),
+            "Wait until it is completed, or pass force => true, which takes it from its worker.",
+        )
+    }
+
+    /// 54000: too many requests on lease for one call.
+    pub fn too_many_leases(limit: usize) -> Self {
+        Self::new(
+            "54000",
+            "too many requests on lease",
+            format!("More than {limit} of the requests to be erased are not finished."),
+            "Complete or settle them first, or erase one operation or one key at a time.",
+        )
+    }
+
+    /// IK004: a transaction erases what it has claimed itself.
+    pub fn forgets_own(identity: &Identity) -> Self {
+        Self::new(
+            "IK004",
+            "key already held by this transaction",
+            format!("This transaction has claimed {} itself.", named(identity)),
+            "Erase it in a transaction of its own: its record has to commit with its effects.",
+        )
+    }
+
     /// 55P03: a key's lock was not to be had in time.
     pub fn key_is_locked(identity: &Identity) -> Self {
         Self::new(
@@ -202,6 +242,16 @@ impl Error {
             "nothing to settle",
             format!("There {why} {}.", named(identity)),
             "The view idempotency.abandoned lists the requests that wait for this.",
+        )
+    }
+
+    /// 25001: a command that has to be alone in its transaction.
+    pub fn in_transaction_block(command: &str) -> Self {
+        Self::new(
+            "25001",
+            format!("{command} cannot run inside a transaction block"),
+            "What it does would stay locked until the transaction ends.".into(),
+            "Call it by itself: outside of BEGIN and COMMIT, before anything is claimed or written.",
         )
     }
 

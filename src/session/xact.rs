@@ -121,6 +121,21 @@ pub fn refuse_read_only(command: &CStr) {
     unsafe { pg_sys::PreventCommandIfReadOnly(command.as_ptr()) };
 }
 
+/// Refuses to run where other statements share the transaction, and has it end with this one.
+///
+/// # Errors
+/// 25001.
+pub fn check_alone(command: &CStr) -> Result<(), Error> {
+    // SAFETY: plain looks at the transaction's state.
+    let is_shared = unsafe { pg_sys::IsInTransactionBlock(true) };
+    if is_shared || has_transaction_id() || !with_ledger(Ledger::is_empty) {
+        return Err(Error::in_transaction_block(&command.to_string_lossy()));
+    }
+    // SAFETY: as above; it cannot fail now, and has a pipeline of statements commit behind this one.
+    unsafe { pg_sys::PreventInTransactionBlock(true, command.as_ptr()) };
+    Ok(())
+}
+
 fn forget() {
     LEDGER.with_borrow_mut(|ledger| {
         if !ledger.is_empty() {

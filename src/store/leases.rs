@@ -8,6 +8,7 @@ use pgrx::pg_sys;
 use uuid::Uuid;
 
 use super::relation::{Key, Layout, Table};
+use super::walk::{self, ByTime};
 use super::write;
 use crate::convert::datum;
 use crate::error::Error;
@@ -28,6 +29,19 @@ static LAYOUT: Layout = Layout {
         pg_sys::BOOLOID,
     ],
 };
+
+/// The numbers of columns in the table, from 1.
+const TOKEN: i16 = 1;
+/// Of the scope.
+pub const SCOPE: i16 = 2;
+const KEY_SPACE: i16 = 3;
+/// Of the key.
+pub const KEY: i16 = 4;
+const DEADLINE: i16 = 5;
+const ENDED: i16 = 9;
+
+/// The order in which rows of ended leases are purged.
+pub static BY_DEADLINE: ByTime = ByTime { index: c"leases_ended", column: DEADLINE };
 
 /// A row. What is a datum points into PostgreSQL's memory of the current call.
 #[derive(Clone, Debug)]
@@ -91,7 +105,71 @@ pub fn end(token: Uuid) -> Result<(), Error> {
     }
 }
 
+/// The table.
+///
+/// # Errors
+/// 55000 where the table is not as this library expects.
+pub fn open(lock: u32) -> Result<Table, Error> {
+    Table::open(&LAYOUT, lock)
+}
+
+/// Whether the lease has ended.
+///
+/// # Safety
+/// The slot has a lease.
+pub unsafe fn is_ended(slot: *mut pg_sys::TupleTableSlot) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { walk::column(slot, ENDED) }.is_some_and(|ended| ended.value() != 0)
+}
+
+/// Its deadline.
+///
+/// # Safety
+/// The slot has a lease.
+pub unsafe fn deadline(slot: *mut pg_sys::TupleTableSlot) -> Micros {
+    // SAFETY: the caller's promise; the column is NOT NULL.
+    unsafe { walk::column(slot, DEADLINE) }.map_or(Micros::MIN, |at| at.value() as Micros)
+}
+
+/// Its token.
+///
+/// # Safety
+/// The slot has a lease.
+pub unsafe fn token(slot: *mut pg_sys::TupleTableSlot) -> Option<Uuid> {
+    // SAFETY: the caller's promise.
+    unsafe { walk::column(slot, TOKEN).map(|token| datum::to_uuid(token)) }
+}
+
+/// Which key it is of.
+///
+/// # Safety
+/// The slot has a lease.
+pub unsafe fn identity(slot: *mut pg_sys::TupleTableSlot) -> Identity {
+    // SAFETY: the caller's promise.
+    let text = |column| unsafe { walk::text(slot, column) };
+    Identity { scope: text(SCOPE), key_space: text(KEY_SPACE), key: text(KEY) }
+}
+
+/// The row of the same lease, ended, with nothing but token and deadline.
+///
+/// # Safety
+/// The slot has a lease.
+pub unsafe fn blank(slot: *mut pg_sys::TupleTableSlot) -> [Option<pg_sys::Datum>; COLUMNS] {
+    // SAFETY: the caller's promise.
+    let (token, deadline) = unsafe { (token(slot), deadline(slot)) };
+    let lease = Lease { token: token.unwrap_or_default(), deadline };
+    let nothing = String::new;
+    let identity = Identity { scope: nothing(), key_space: nothing(), key: nothing() };
+    let (recovery_point, recovery_data, data) = (None, None, None);
+    LeaseRow { lease, identity, recovery_point, recovery_data, data, ended: true }.columns()
+}
+
 impl LeaseRow {
+    /// Whether the request was erased, and with it all that was known of the lease: no key is empty.
+    pub fn is_blank(&self) -> bool {
+        self.identity.key.is_empty()
+    }
+
     fn columns(&self) -> [Option<pg_sys::Datum>; COLUMNS] {
         [
             Some(datum::uuid(self.lease.token)),

@@ -1,9 +1,13 @@
 //! Every access to the extension's own tables; nothing else knows a table's name.
 
+pub mod forget;
 pub mod leases;
 pub mod now;
+pub mod purge;
 pub mod records;
 mod relation;
 pub mod resources;
 pub mod settings;
+mod stretches;
+mod walk;
 mod write;

@@ -11,6 +11,7 @@ use pgrx::pg_sys;
 use uuid::Uuid;
 
 use super::relation::{Key, Layout, Table};
+use super::walk;
 use super::write;
 use crate::convert::datum;
 use crate::error::Error;
@@ -52,6 +53,13 @@ pub enum Column {
     CompletedAt,
     /// When the record expires.
     ExpiresAt,
+}
+
+impl Column {
+    /// Its number in the table, from 1.
+    pub const fn number(self) -> i16 {
+        self as i16 + 1
+    }
 }
 
 static LAYOUT: Layout = Layout { name: c"records", columns: &TYPES };
@@ -198,6 +206,55 @@ pub fn delete(identity: &Identity) -> Result<(), Error> {
     write::delete(&table, &Row::named(identity).0);
     table.close();
     Ok(())
+}
+
+/// The table, open to delete rows of it.
+///
+/// # Errors
+/// 55000 where the table is not as this library expects.
+pub fn open_to_write() -> Result<Table, Error> {
+    Table::open(&LAYOUT, pg_sys::RowExclusiveLock)
+}
+
+/// Whether the request is finished.
+///
+/// # Safety
+/// The slot has a record.
+pub unsafe fn is_finished(slot: *mut pg_sys::TupleTableSlot) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { walk::column(slot, Column::CompletedAt.number()) }.is_some()
+}
+
+/// When the record expires.
+///
+/// # Safety
+/// The slot has a record.
+pub unsafe fn expires_at(slot: *mut pg_sys::TupleTableSlot) -> Option<Micros> {
+    // SAFETY: the caller's promise.
+    unsafe { walk::column(slot, Column::ExpiresAt.number()).map(|at| at.value() as Micros) }
+}
+
+/// The token of the claim.
+///
+/// # Safety
+/// The slot has a record.
+pub unsafe fn token(slot: *mut pg_sys::TupleTableSlot) -> Option<Uuid> {
+    // SAFETY: the caller's promise.
+    unsafe { walk::column(slot, Column::Token.number()).map(|token| datum::to_uuid(token)) }
+}
+
+/// Which key it is of.
+///
+/// # Safety
+/// The slot has a record.
+pub unsafe fn identity(slot: *mut pg_sys::TupleTableSlot) -> Identity {
+    // SAFETY: the caller's promise.
+    let text = |column: Column| unsafe { walk::text(slot, column.number()) };
+    Identity {
+        scope: text(Column::Scope),
+        key_space: text(Column::KeySpace),
+        key: text(Column::Key),
+    }
 }
 
 fn key(identity: &Identity) -> [Key<'_>; 3] {

@@ -1,7 +1,8 @@
 //! Opening a table of ours, finding one row of it, and writing as its owner.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 
+use pgrx::PgList;
 use pgrx::pg_sys;
 use uuid::Uuid;
 
@@ -9,7 +10,8 @@ use super::now;
 use crate::convert::datum;
 use crate::error::Error;
 
-const SCHEMA: &CStr = c"idempotency";
+/// The schema of all our tables.
+pub const SCHEMA: &CStr = c"idempotency";
 
 /// A table's name and the types of its first columns; those of its primary key come first.
 pub struct Layout {
@@ -216,16 +218,55 @@ fn with_safe_search_path<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// Whether a write to a table may run functions of somebody's: triggers, checks, generated columns,
-/// or the expressions and conditions of indexes. A primary key has none.
+/// or the expressions and conditions of indexes.
 unsafe fn runs_functions(relation: pg_sys::Relation) -> bool {
     // SAFETY: the table is open.
     unsafe {
         let constraints = (*(*relation).rd_att).constr;
         let has_checks = !constraints.is_null()
             && ((*constraints).num_check > 0 || (*constraints).has_generated_stored);
-        let indexes = pg_sys::RelationGetIndexList(relation);
-        let further_indexes = !indexes.is_null() && (*indexes).length > 1;
-        !(*relation).trigdesc.is_null() || has_checks || further_indexes
+        !(*relation).trigdesc.is_null() || has_checks || indexes_run_functions(relation)
+    }
+}
+
+/// The primary key's index has neither expressions nor a condition, and is all that most tables have.
+unsafe fn indexes_run_functions(relation: pg_sys::Relation) -> bool {
+    // SAFETY: the table is open, and so stays locked.
+    unsafe {
+        let indexes = PgList::<c_void>::from_pg(pg_sys::RelationGetIndexList(relation));
+        indexes.len() > 1 && indexes.iter_oid().any(|index| index_runs_functions(index))
+    }
+}
+
+/// Whether the entries of an index are computed, or chosen by more than NULLs and booleans.
+unsafe fn index_runs_functions(index: pg_sys::Oid) -> bool {
+    // SAFETY: an index of an open table; what it is copied from stays in the relation cache.
+    unsafe {
+        let index = pg_sys::index_open(index, pg_sys::AccessShareLock as i32);
+        let condition = PgList::<pg_sys::Node>::from_pg(pg_sys::RelationGetIndexPredicate(index));
+        let runs = !pg_sys::RelationGetIndexExpressions(index).is_null()
+            || condition.iter_ptr().any(|part| !is_plain(part));
+        pg_sys::index_close(index, pg_sys::NoLock as i32);
+        runs
+    }
+}
+
+/// Whether a condition has nothing but columns, NOT, AND, OR and tests for NULL.
+unsafe fn is_plain(node: *mut pg_sys::Node) -> bool {
+    // SAFETY: a node of an expression, cast to what its tag says that it is.
+    unsafe {
+        match (*node).type_ {
+            pg_sys::NodeTag::T_Var => true,
+            pg_sys::NodeTag::T_NullTest => {
+                let test = node.cast::<pg_sys::NullTest>();
+                !(*test).argisrow && is_plain((*test).arg.cast())
+            }
+            pg_sys::NodeTag::T_BoolExpr => {
+                let parts = (*node.cast::<pg_sys::BoolExpr>()).args;
+                PgList::<pg_sys::Node>::from_pg(parts).iter_ptr().all(|part| is_plain(part))
+            }
+            _ => false,
+        }
     }
 }
 

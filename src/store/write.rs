@@ -11,17 +11,12 @@ use super::relation::Table;
 
 /// Inserts a row.
 pub fn insert(table: &Table, row: &[Option<pg_sys::Datum>]) {
-    change(table, |target| {
-        // SAFETY: the target is the table's, and the row has its columns.
-        unsafe {
-            let slot = virtual_slot(target.estate, table.relation(), row);
-            pg_sys::ExecSimpleRelationInsert(target.relation, target.estate, slot);
-        }
-    });
+    // SAFETY: the target is the table's, and the row has its columns.
+    change(table, |target| unsafe { target.insert(table, row) });
 }
 
-/// Deletes the row that has this primary key, if it is there. Who deletes it by hand at this very
-/// moment is waited for.
+/// Deletes the row that has this primary key, if it is there. A purge or another that deletes it at
+/// this very moment is waited for.
 pub fn delete(table: &Table, key: &[Option<pg_sys::Datum>]) {
     change(table, |target| {
         // SAFETY: the target is the table's; the key's columns come first, and all that are looked
@@ -32,14 +27,10 @@ pub fn delete(table: &Table, key: &[Option<pg_sys::Datum>]) {
             let relation = table.relation();
             let index = pg_sys::RelationGetPrimaryKeyIndex(relation);
             let wanted = virtual_slot(target.estate, relation, key);
-            let slots = &raw mut (*target.estate).es_tupleTable;
-            let found = pg_sys::table_slot_create(relation, slots);
+            let found = target.slot(table);
             let lock = pg_sys::LockTupleMode::LockTupleExclusive;
             if pg_sys::RelationFindReplTupleByIndex(relation, index, lock, wanted, found) {
-                let mut epq = pg_sys::EPQState::default();
-                let (no_plan, no_marks) = (std::ptr::null_mut(), std::ptr::null_mut());
-                pg_sys::EvalPlanQualInit(&mut epq, target.estate, no_plan, no_marks, -1);
-                pg_sys::ExecSimpleRelationDelete(target.relation, target.estate, &mut epq, found);
+                target.delete(found);
             }
         }
     });
@@ -51,14 +42,108 @@ pub fn replace(table: &Table, row: &[Option<pg_sys::Datum>]) {
     insert(table, row);
 }
 
-/// What the executor needs to change one row.
-struct Target {
+/// What the executor needs to change rows.
+pub struct Target {
     estate: *mut pg_sys::EState,
     relation: *mut pg_sys::ResultRelInfo,
 }
 
+impl Target {
+    /// A slot for rows of the table, which lives as long as the target.
+    ///
+    /// # Safety
+    /// The target is the table's.
+    pub unsafe fn slot(&self, table: &Table) -> *mut pg_sys::TupleTableSlot {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let slots = &raw mut (*self.estate).es_tupleTable;
+            pg_sys::table_slot_create(table.relation(), slots)
+        }
+    }
+
+    /// Locks the row in a slot against all others; false where it is not there any more, and where
+    /// another transaction has locked it and `policy` says not to wait.
+    ///
+    /// # Safety
+    /// The slot has a row of the table.
+    pub unsafe fn lock(
+        &self,
+        slot: *mut pg_sys::TupleTableSlot,
+        policy: pg_sys::LockWaitPolicy::Type,
+    ) -> bool {
+        let mut failure = pg_sys::TM_FailureData::default();
+        // SAFETY: the caller's promise. The snapshot would only be asked for later versions of the
+        // row, and none are wanted.
+        let result = unsafe {
+            pg_sys::table_tuple_lock(
+                (*self.relation).ri_RelationDesc,
+                &raw mut (*slot).tts_tid,
+                &raw mut pg_sys::SnapshotSelfData,
+                slot,
+                (*self.estate).es_output_cid,
+                pg_sys::LockTupleMode::LockTupleExclusive,
+                policy,
+                0,
+                &mut failure,
+            )
+        };
+        result == pg_sys::TM_Result::TM_Ok
+    }
+
+    /// Inserts a row.
+    ///
+    /// # Safety
+    /// The target is the table's, and the row has its columns.
+    pub unsafe fn insert(&self, table: &Table, row: &[Option<pg_sys::Datum>]) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let slot = virtual_slot(self.estate, table.relation(), row);
+            pg_sys::ExecSimpleRelationInsert(self.relation, self.estate, slot);
+        }
+    }
+
+    /// Puts a row in the place of the one in a slot, which the transaction has locked.
+    ///
+    /// # Safety
+    /// The slot has a row of the table, which is the target's.
+    pub unsafe fn update(
+        &self,
+        table: &Table,
+        slot: *mut pg_sys::TupleTableSlot,
+        row: &[Option<pg_sys::Datum>],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let new = virtual_slot(self.estate, table.relation(), row);
+            let epq = &mut self.no_plan();
+            pg_sys::ExecSimpleRelationUpdate(self.relation, self.estate, epq, slot, new);
+        }
+    }
+
+    /// Deletes the row in a slot, which the transaction has locked.
+    ///
+    /// # Safety
+    /// The slot has a row of the table.
+    pub unsafe fn delete(&self, slot: *mut pg_sys::TupleTableSlot) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let epq = &mut self.no_plan();
+            pg_sys::ExecSimpleRelationDelete(self.relation, self.estate, epq, slot);
+        }
+    }
+
+    /// What the executor wants to have where it might have to evaluate a plan once more.
+    unsafe fn no_plan(&self) -> pg_sys::EPQState {
+        let mut epq = pg_sys::EPQState::default();
+        let (no_plan, no_marks) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: sets the struct's fields.
+        unsafe { pg_sys::EvalPlanQualInit(&mut epq, self.estate, no_plan, no_marks, -1) };
+        epq
+    }
+}
+
 /// Changes the table as its owner, and fires the triggers that this queued.
-fn change(table: &Table, execute: impl FnOnce(&Target)) {
+pub fn change(table: &Table, execute: impl FnOnce(&Target)) {
     // SAFETY: the table is open for writing.
     table.as_owner(|| unsafe { with_target(table.relation(), execute) });
 }

@@ -142,6 +142,11 @@ impl Ledger {
         held.chain(dropped.map(|(_, token)| *token)).any(|known| known == token)
     }
 
+    /// Whether the token is that of a claim whose key the transaction holds.
+    pub fn holds(&self, token: Uuid) -> bool {
+        self.claims.iter().any(|claim| claim.token == token)
+    }
+
     /// Notes that the transaction acted for a lease that somebody else has taken over. Whatever it
     /// wrote must not commit, even if the error about it was caught.
     pub fn lose(&mut self, identity: Identity) {

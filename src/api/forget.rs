@@ -1,0 +1,145 @@
+//! `idempotency_forget`: erases what is known of a scope, of one operation of it, or of one key.
+
+use std::collections::BTreeSet;
+
+use idempotency_core::identity::Identity;
+use idempotency_core::key;
+use pgrx::prelude::*;
+
+use super::call::{Call, check_length};
+use super::lease;
+use super::wait::Wait;
+use crate::clock;
+use crate::convert::args::Text;
+use crate::error::Error;
+use crate::session::key_lock::KeyLock;
+use crate::session::xact;
+use crate::store::forget::{self, Wanted};
+use crate::store::records::{self, Column};
+
+/// `sql/functions/forget.sql`.
+#[pg_extern(sql = false)]
+fn idempotency_forget<'a>(
+    scope: Option<Text<'a>>,
+    operation: Option<Text<'a>>,
+    key: Option<Text<'a>>,
+    force: Option<bool>,
+) -> i64 {
+    let erased = Request::new(scope.as_ref(), operation.as_ref(), key.as_ref(), force)
+        .and_then(|request| request.erase());
+    erased.unwrap_or_else(|error| error.raise()) as i64
+}
+
+struct Request {
+    wanted: Wanted,
+    /// Whether a live lease is taken from its worker.
+    force: bool,
+    /// The key spaces that the operation's keys can be in; none where all operations are meant.
+    key_spaces: Vec<String>,
+    /// How long to wait for the keys, all together.
+    wait: Wait,
+}
+
+impl Request {
+    fn new(
+        scope: Option<&Text<'_>>,
+        operation: Option<&Text<'_>>,
+        key: Option<&Text<'_>>,
+        force: Option<bool>,
+    ) -> Result<Self, Error> {
+        xact::refuse_parallel(c"idempotency_forget()");
+        xact::refuse_read_only(c"idempotency_forget()");
+        let force = force.ok_or_else(|| Error::null("force"))?;
+        let scope = checked("scope", scope)?.ok_or_else(|| Error::null("scope"))?;
+        let key = checked("key", key)?;
+        let wanted = Wanted { scope, operation: checked("operation", operation)?, key };
+        let wait = Wait::new(None)?;
+        let all = Self { wanted, force, key_spaces: Vec::new(), wait };
+        match operation {
+            Some(_) => Ok(all.of(&Call::new(None, operation)?)),
+            None => Ok(all),
+        }
+    }
+
+    /// The same, of one operation. Its key is read as a claim reads it; what is none for a claim is
+    /// taken as a record has it, which may be older than the settings.
+    fn of(self, call: &Call<'_>) -> Self {
+        let parse = |header: String| match key::parse(&header, &call.policy.key) {
+            Ok(key) => key.into_owned(),
+            Err(_) => header,
+        };
+        let own = call.operation.to_owned();
+        let key_spaces = vec![call.policy.key_space(call.operation).to_owned(), own];
+        let key = self.wanted.key.map(parse);
+        Self { wanted: Wanted { key, ..self.wanted }, key_spaces, ..self }
+    }
+
+    /// The requests that scope, operation and key name, where all three are given.
+    fn named(&self) -> BTreeSet<Identity> {
+        let identity = |key: &String, key_space: &String| Identity {
+            scope: self.wanted.scope.clone(),
+            key_space: key_space.clone(),
+            key: key.clone(),
+        };
+        let keys = self.wanted.key.iter();
+        keys.flat_map(|key| self.key_spaces.iter().map(|space| identity(key, space))).collect()
+    }
+
+    fn erase(&self) -> Result<usize, Error> {
+        let named = self.named();
+        if let Some(identity) = named.iter().find(|identity| is_own(identity)) {
+            return Err(Error::forgets_own(identity));
+        }
+        let mut keys = forget::open_leases(&self.wanted)?;
+        keys.extend(named.iter().cloned());
+        let mut erased = self.erase_locked(&keys)?;
+        if named.is_empty() {
+            let walked = forget::delete_finished(&self.wanted)?;
+            erased += walked.deleted + self.erase_locked(&walked.open)?;
+        }
+        forget::blank_leases(&self.wanted, |identity| {
+            let spaces = &self.key_spaces;
+            let is_meant = spaces.is_empty() || spaces.contains(&identity.key_space);
+            is_meant && !is_own(identity)
+        })?;
+        Ok(erased)
+    }
+
+    /// Erases requests one by one, each with its key locked, for the rest of the transaction.
+    fn erase_locked(&self, identities: &BTreeSet<Identity>) -> Result<usize, Error> {
+        let mut erased = 0;
+        for identity in identities.iter().filter(|identity| !is_own(identity)) {
+            if !self.wait.acquire(&KeyLock::of(identity), None) {
+                return Err(Error::key_is_locked(identity));
+            }
+            erased += usize::from(self.erase_one(identity)?);
+        }
+        Ok(erased)
+    }
+
+    fn erase_one(&self, identity: &Identity) -> Result<bool, Error> {
+        let Some(row) = records::find(identity)? else { return Ok(false) };
+        let operation = self.wanted.operation.as_deref();
+        if operation.is_some() && operation != row.text(Column::Operation) {
+            return Ok(false);
+        }
+        let lease = lease::of_record(&row)?;
+        let is_live = lease.is_some_and(|row| !row.lease.is_expired(clock::now()));
+        if is_live && !self.force {
+            return Err(Error::live_lease(identity));
+        }
+        records::delete(identity)?;
+        Ok(true)
+    }
+}
+
+/// Whether the transaction itself has claimed the key: then its record has to commit with its effects.
+fn is_own(identity: &Identity) -> bool {
+    xact::with_ledger(|ledger| ledger.own(identity).is_some())
+}
+
+fn checked(name: &'static str, value: Option<&Text<'_>>) -> Result<Option<String>, Error> {
+    let value = value.map(Text::as_str);
+    check_length(name, value.unwrap_or_default())?;
+    Ok(value.map(str::to_owned))
+}

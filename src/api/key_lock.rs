@@ -1,0 +1,26 @@
+//! `idempotency_key_lock`: which lock is that of a key.
+
+use idempotency_core::identity::Identity;
+use pgrx::prelude::*;
+
+use super::call::check_length;
+use crate::convert::args::Text;
+use crate::error::Error;
+
+/// `sql/functions/in_progress.sql`.
+#[pg_extern(sql = false)]
+fn idempotency_key_lock<'a>(scope: Text<'a>, key_space: Text<'a>, key: Text<'a>) -> i64 {
+    key_lock(&scope, &key_space, &key).unwrap_or_else(|error| error.raise())
+}
+
+fn key_lock(scope: &Text<'_>, key_space: &Text<'_>, key: &Text<'_>) -> Result<i64, Error> {
+    let part = |name, part: &Text<'_>| {
+        check_length(name, part.as_str()).map(|()| part.as_str().to_owned())
+    };
+    let identity = Identity {
+        scope: part("scope", scope)?,
+        key_space: part("key_space", key_space)?,
+        key: part("key", key)?,
+    };
+    Ok(identity.lock_hash().cast_signed())
+}
