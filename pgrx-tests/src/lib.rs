@@ -13,6 +13,7 @@ pub mod database;
 pub mod dice;
 pub mod food;
 pub mod fuzz;
+pub mod interleaving;
 pub mod isolation;
 pub mod lease;
 pub mod moves;

@@ -1,0 +1,302 @@
+//! The contract of claims in one transaction, as a small machine: keys, who holds them, who waits, and
+//! what each session is told. It is written from the reference, and shares no code with the extension.
+
+use super::spec::{self, Act, Key, Spec};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// What a COMMIT or PREPARE that must fail says.
+const COMMIT_REFUSED: &str = "ERROR:  cannot commit with an unsettled claim";
+const PREPARE_REFUSED: &str = "ERROR:  cannot prepare with an unsettled claim";
+
+#[derive(Clone)]
+pub struct World {
+    sessions: Vec<Session>,
+    keys: BTreeMap<Key, KeyState>,
+    prepared: BTreeMap<String, Transaction>,
+    /// Committed effects: by whom each key was executed.
+    pub effects: BTreeMap<String, Vec<String>>,
+}
+
+#[derive(Clone)]
+struct Session {
+    name: String,
+    transaction: Transaction,
+    /// The rest of a claim that waits for its first key.
+    waiting: Option<Pending>,
+    /// What the session was told, in order.
+    said: Vec<String>,
+    /// Whether it prepares transactions itself.
+    prepares: bool,
+}
+
+#[derive(Clone, Default)]
+struct KeyState {
+    /// Whose answer is recorded.
+    record: Option<String>,
+    holder: Option<Owner>,
+    queue: VecDeque<usize>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Owner {
+    Session(usize),
+    Prepared(String),
+}
+
+#[derive(Clone)]
+struct Pending {
+    left: VecDeque<Key>,
+    asked: Vec<Key>,
+    answers: BTreeMap<Key, String>,
+    many: bool,
+}
+
+/// What a savepoint can undo.
+#[derive(Clone, Default)]
+struct Work {
+    claims: BTreeMap<Key, Claim>,
+    effects: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claim {
+    Held,
+    Completed,
+    Released,
+}
+
+#[derive(Clone, Default)]
+struct Transaction {
+    by: String,
+    work: Work,
+    savepoint: Option<Work>,
+    /// Claims that a rollback to the savepoint took away.
+    dropped: BTreeSet<Key>,
+    /// Whether it has a transaction id, which no savepoint takes back.
+    has_id: bool,
+}
+
+impl Transaction {
+    fn of(name: &str) -> Transaction {
+        Transaction { by: name.to_owned(), ..Transaction::default() }
+    }
+
+    fn is_unsettled(&self) -> bool {
+        !self.dropped.is_empty()
+            || self.work.claims.values().any(|claim| *claim != Claim::Completed)
+    }
+
+    fn held(&mut self, key: &str) -> Option<&mut Claim> {
+        let found = self.work.claims.iter_mut().find(|(known, _)| known.key == key)?;
+        Some(found.1).filter(|claim| **claim == Claim::Held)
+    }
+}
+
+impl World {
+    pub fn new(spec: &Spec) -> World {
+        let prepares = |act: &Act| matches!(act, Act::Prepare(_));
+        let session = |known: &spec::Session| Session {
+            name: known.name.clone(),
+            transaction: Transaction::of(&known.name),
+            waiting: None,
+            said: Vec::new(),
+            prepares: known.steps.iter().flat_map(|step| &step.acts).any(prepares),
+        };
+        World {
+            sessions: spec.sessions.iter().map(session).collect(),
+            keys: BTreeMap::new(),
+            prepared: BTreeMap::new(),
+            effects: BTreeMap::new(),
+        }
+    }
+
+    pub fn is_waiting(&self, session: usize) -> bool {
+        self.sessions[session].waiting.is_some()
+    }
+
+    /// What each session was told, by its name.
+    pub fn said(&self) -> BTreeMap<String, Vec<String>> {
+        self.sessions.iter().map(|s| (s.name.clone(), s.said.clone())).collect()
+    }
+
+    /// Whose answer is recorded under each key, whatever its key space, in the order of these.
+    pub fn records(&self) -> BTreeMap<String, Vec<String>> {
+        let mut records: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (key, state) in &self.keys {
+            if let Some(by) = &state.record {
+                records.entry(key.key.clone()).or_default().push(by.clone());
+            }
+        }
+        records
+    }
+
+    /// Has a session take a step. False where the step cannot come now.
+    pub fn take(&mut self, session: usize, acts: &[Act]) -> bool {
+        acts.iter().all(|act| self.act(session, act))
+    }
+
+    fn act(&mut self, at: usize, act: &Act) -> bool {
+        match act {
+            Act::Claim { keys, waits, many } => self.claim(at, keys, *waits, *many),
+            Act::Work(key) => self.work(at, key),
+            Act::Complete(key) => self.settle(at, key, Claim::Completed, "completed"),
+            Act::Release(key) => self.settle(at, key, Claim::Released, "released"),
+            Act::Savepoint => {
+                let transaction = &mut self.sessions[at].transaction;
+                transaction.savepoint = Some(transaction.work.clone());
+            }
+            Act::RollbackTo => self.rollback_to(at),
+            Act::Commit => self.commit(at),
+            Act::Rollback => {
+                self.end(at);
+            }
+            Act::Prepare(gid) => self.prepare(at, gid),
+            Act::CommitPrepared(gid) => return self.end_prepared(at, gid, true),
+            Act::RollbackPrepared(gid) => return self.end_prepared(at, gid, false),
+            Act::Look => {}
+        }
+        true
+    }
+
+    // ---- claims -----------------------------------------------------------------------------
+
+    fn claim(&mut self, at: usize, keys: &[Key], waits: bool, many: bool) {
+        let mut left = keys.to_vec();
+        left.sort();
+        let pending =
+            Pending { left: left.into(), asked: keys.to_vec(), answers: BTreeMap::new(), many };
+        self.go_on(at, pending, waits);
+    }
+
+    /// Claims key after key, up to one that somebody else holds.
+    fn go_on(&mut self, at: usize, mut pending: Pending, waits: bool) {
+        while let Some(key) = pending.left.pop_front() {
+            let state = self.keys.entry(key.clone()).or_default();
+            let answer = if let Some(by) = &state.record {
+                format!("replayed {by}")
+            } else if state.holder.is_none() {
+                state.holder = Some(Owner::Session(at));
+                let transaction = &mut self.sessions[at].transaction;
+                transaction.work.claims.insert(key.clone(), Claim::Held);
+                transaction.dropped.remove(&key);
+                "claimed".to_owned()
+            } else if waits {
+                state.queue.push_back(at);
+                pending.left.push_front(key);
+                self.sessions[at].waiting = Some(pending);
+                return;
+            } else {
+                "in_progress".to_owned()
+            };
+            pending.answers.insert(key, answer);
+        }
+        let answer = |key: &Key| match pending.many {
+            true => format!("{} {}", key.key, pending.answers[key]),
+            false => pending.answers[key].clone(),
+        };
+        let told: Vec<String> = pending.asked.iter().map(answer).collect();
+        self.sessions[at].said.push(told.join(", "));
+    }
+
+    /// Gives a key back; those who wait look again, one after the other.
+    fn free(&mut self, key: &Key) {
+        let Some(state) = self.keys.get_mut(key) else { return };
+        state.holder = None;
+        while let Some(state) = self.keys.get_mut(key).filter(|state| state.holder.is_none()) {
+            let Some(next) = state.queue.pop_front() else { return };
+            let pending = self.sessions[next].waiting.take().expect("who queues waits");
+            self.go_on(next, pending, true);
+        }
+    }
+
+    fn work(&mut self, at: usize, key: &str) {
+        let transaction = &mut self.sessions[at].transaction;
+        if transaction.held(key).is_some() {
+            transaction.work.effects.push(key.to_owned());
+            transaction.has_id = true;
+        }
+    }
+
+    fn settle(&mut self, at: usize, key: &str, to: Claim, word: &str) {
+        let session = &mut self.sessions[at];
+        let Some(claim) = session.transaction.held(key) else { return };
+        *claim = to;
+        session.transaction.has_id |= to == Claim::Completed;
+        session.said.push(word.to_owned());
+    }
+
+    // ---- savepoints and ends ----------------------------------------------------------------
+
+    fn rollback_to(&mut self, at: usize) {
+        let transaction = &mut self.sessions[at].transaction;
+        let before = transaction.savepoint.clone().expect("a savepoint");
+        let undone = std::mem::replace(&mut transaction.work, before);
+        let gone = |key: &&Key| !transaction.work.claims.contains_key(key);
+        let dropped: Vec<Key> = undone.claims.keys().filter(gone).cloned().collect();
+        transaction.dropped.extend(dropped.iter().cloned());
+        dropped.iter().for_each(|key| self.free(key));
+    }
+
+    fn commit(&mut self, at: usize) {
+        let transaction = &self.sessions[at].transaction;
+        if transaction.has_id && transaction.is_unsettled() {
+            self.sessions[at].said.push(COMMIT_REFUSED.to_owned());
+            self.end(at);
+            return;
+        }
+        self.publish(&transaction.clone());
+        self.end(at);
+    }
+
+    /// What the transaction did becomes visible.
+    fn publish(&mut self, transaction: &Transaction) {
+        for key in &transaction.work.effects {
+            self.effects.entry(key.clone()).or_default().push(transaction.by.clone());
+        }
+        for (key, claim) in &transaction.work.claims {
+            if *claim == Claim::Completed {
+                self.keys.entry(key.clone()).or_default().record = Some(transaction.by.clone());
+            }
+        }
+    }
+
+    /// The transaction is over, and its keys are free.
+    fn end(&mut self, at: usize) -> Transaction {
+        let fresh = Transaction::of(&self.sessions[at].name);
+        let ended = std::mem::replace(&mut self.sessions[at].transaction, fresh);
+        ended.work.claims.keys().for_each(|key| self.free(key));
+        ended
+    }
+
+    fn prepare(&mut self, at: usize, gid: &str) {
+        let transaction = &self.sessions[at].transaction;
+        if transaction.is_unsettled() {
+            self.sessions[at].said.push(PREPARE_REFUSED.to_owned());
+            self.end(at);
+            return;
+        }
+        let fresh = Transaction::of(&self.sessions[at].name);
+        let prepared = std::mem::replace(&mut self.sessions[at].transaction, fresh);
+        for key in prepared.work.claims.keys() {
+            self.keys.entry(key.clone()).or_default().holder =
+                Some(Owner::Prepared(gid.to_owned()));
+        }
+        self.prepared.insert(gid.to_owned(), prepared);
+    }
+
+    /// Who prepares finds out that it was refused; others come when there is something prepared.
+    fn end_prepared(&mut self, at: usize, gid: &str, commits: bool) -> bool {
+        let Some(prepared) = self.prepared.remove(gid) else {
+            let session = &mut self.sessions[at];
+            let unknown =
+                format!("ERROR:  prepared transaction with identifier \"{gid}\" does not exist");
+            session.said.push(unknown);
+            return session.prepares;
+        };
+        if commits {
+            self.publish(&prepared);
+        }
+        prepared.work.claims.keys().for_each(|key| self.free(key));
+        true
+    }
+}
