@@ -1,9 +1,11 @@
 //! What `canonicalize` says is wrong, and where.
 
-use idempotency_core::fingerprint::canonicalize;
+use idempotency_core::fingerprint::{canonicalize, canonicalize_sparing};
 
 fn fault(body: impl AsRef<[u8]>) -> String {
     let body = body.as_ref();
+    let sparing = canonicalize_sparing(body, &[]);
+    assert_eq!(sparing, canonicalize(body, || ()), "{:?}", body.escape_ascii());
     match canonicalize(body, || ()) {
         Err(error) => error.to_string(),
         Ok(form) => panic!("{:?} has a form: {:?}", body.escape_ascii(), form.escape_ascii()),

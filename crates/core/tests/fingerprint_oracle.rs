@@ -4,11 +4,14 @@
 mod fingerprint_support;
 
 use fingerprint_support::{spell, value};
-use idempotency_core::fingerprint::canonicalize;
+use idempotency_core::fingerprint::{canonicalize, canonicalize_sparing};
 use proptest::prelude::*;
 
+/// The form, which is the same in both ways.
 fn canonical(body: &str) -> String {
-    String::from_utf8(canonicalize(body.as_bytes(), || ()).unwrap()).unwrap()
+    let form = canonicalize(body.as_bytes(), || ()).unwrap();
+    assert_eq!(canonicalize_sparing(body.as_bytes(), &[]).as_ref(), Ok(&form), "{body}");
+    String::from_utf8(form).unwrap()
 }
 
 proptest! {
@@ -27,7 +30,9 @@ proptest! {
         let mut body = spell(&value, seed).into_bytes();
         let at = at.index(body.len());
         body[at] = byte;
-        if let Ok(form) = canonicalize(&body, || ()) {
+        let form = canonicalize(&body, || ()).ok();
+        prop_assert_eq!(&form, &canonicalize_sparing(&body, &[]).ok());
+        if let Some(form) = form {
             let value: serde_json::Value = serde_json::from_slice(&body).unwrap();
             prop_assert_eq!(form, serde_json_canonicalizer::to_vec(&value).unwrap());
         }

@@ -10,10 +10,12 @@ mod pointer;
 
 use std::fmt;
 
+#[doc(hidden)]
+pub use canonical::canonicalize_sparing;
 pub use canonical::{CanonicalError, MAX_BYTES, MAX_DEPTH, OutOfMemory, Violation, canonicalize};
 pub use pointer::PointerFault;
 
-use canonical::{emit, parse, put_all};
+use canonical::{parse, put_all};
 use digest::Digest;
 use pace::Pace;
 
@@ -136,7 +138,7 @@ fn put_body(
     pace: &mut Pace<'_>,
 ) -> Result<(), OutOfMemory> {
     match parse(body, exclude, pace) {
-        Ok(canonical) => emit(&canonical, digest, pace),
+        Ok(canonical) => canonical.write(digest, pace),
         Err(CanonicalError::Invalid { .. }) => put_all(body, digest, pace),
         Err(CanonicalError::OutOfMemory) => Err(OutOfMemory),
     }

@@ -3,7 +3,7 @@
 use super::error::{OutOfMemory, push};
 use super::number::{self, Form};
 use super::outline::Reordered;
-use super::{Canonical, DEFERRED, es6};
+use super::{Arranged, DEFERRED, es6};
 use crate::fingerprint::pace::Pace;
 
 /// Where canonical text goes.
@@ -50,12 +50,12 @@ pub(in crate::fingerprint) fn put_all(
 ///
 /// # Errors
 /// Memory ran out.
-pub(in crate::fingerprint) fn emit(
-    canonical: &Canonical<'_>,
+pub(super) fn emit(
+    arranged: &Arranged<'_>,
     sink: &mut impl Sink,
     pace: &mut Pace<'_>,
 ) -> Result<(), OutOfMemory> {
-    let Canonical { text, outline, deferred } = canonical;
+    let Arranged { text, outline, deferred } = arranged;
     let mut emitter = Emitter {
         text,
         containers: &outline.containers,
@@ -200,16 +200,25 @@ fn put_expanded(
 ) -> Result<(), OutOfMemory> {
     while let Some(mark) = find_mark(text, pace) {
         put_all(&text[..mark], sink, pace)?;
-        let literal = &text[mark + 1..];
-        // Infallible: it was read before.
-        let (length, form) = number::scan(literal, 0, pace).unwrap_or((0, Form::Prefix(0)));
-        match form {
-            Form::Prefix(length) => sink.put(&literal[..length])?,
-            Form::Value(value) => sink.put(es6::format(value, &mut es6::Buffer::default()))?,
-        }
-        text = &literal[length..];
+        text = &text[mark + 1..];
+        text = &text[put_number(text, sink, pace)?..];
     }
     put_all(text, sink, pace)
+}
+
+/// Writes the canonical form of the literal at the start of `text`, and returns its length.
+pub(super) fn put_number(
+    text: &[u8],
+    sink: &mut impl Sink,
+    pace: &mut Pace<'_>,
+) -> Result<usize, OutOfMemory> {
+    // Infallible but for memory: it was read before.
+    let (length, form) = number::scan(text, 0, pace).map_err(|_| OutOfMemory)?;
+    match form {
+        Form::Prefix(length) => put_all(&text[..length], sink, pace)?,
+        Form::Value(value) => sink.put(es6::format(value, &mut es6::Buffer::default()))?,
+    }
+    Ok(length)
 }
 
 fn find_mark(text: &[u8], pace: &mut Pace<'_>) -> Option<usize> {
@@ -226,14 +235,18 @@ fn find_mark(text: &[u8], pace: &mut Pace<'_>) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fingerprint::canonical::parse;
+    use crate::fingerprint::canonical::{parse, parse_sparing};
 
     fn emitted(body: &str, exclude: &[&str]) -> String {
         let mut ignore = || ();
         let mut pace = Pace::new(&mut ignore);
-        let canonical = parse(body.as_bytes(), exclude, &mut pace).unwrap();
         let mut form = Vec::new();
-        emit(&canonical, &mut form, &mut pace).unwrap();
+        let canonical = parse(body.as_bytes(), exclude, &mut pace).unwrap();
+        canonical.write(&mut form, &mut pace).unwrap();
+        let mut again = Vec::new();
+        let sparing = parse_sparing(body.as_bytes(), exclude, &mut pace).unwrap();
+        sparing.write(&mut again, &mut pace).unwrap();
+        assert!(form == again, "{body:.1000}");
         String::from_utf8(form).unwrap()
     }
 

@@ -5,7 +5,8 @@
 //! every token in canonical form (`string`, `number`, `es6`), members in the order in which they
 //! came. Mostly that is the body itself, so `text` copies only from the first difference on.
 //! `outline` keeps, for each object whose members have to change places, their order (`order`).
-//! `emit` writes the text in that order. No part recurses, none is slower than linear but for the
+//! `emit` writes the text in that order. Where all this would take more than twice the body, `sparing`
+//! keeps less, and `respell` writes from the body itself. No part recurses, none is slower than linear but for the
 //! sorting.
 
 mod decimal;
@@ -13,24 +14,30 @@ mod emit;
 mod error;
 mod es6;
 mod exclude;
+mod listing;
 mod literal;
 mod locate;
 mod number;
 mod order;
 mod outline;
 mod parse;
+mod respell;
+mod sparing;
 mod string;
 mod swar;
 mod text;
 
 use std::borrow::Cow;
 
-pub(super) use emit::{Sink, emit, put_all};
+pub(super) use emit::{Sink, put_all};
 pub use error::{CanonicalError, OutOfMemory, Violation};
 pub(super) use parse::parse;
 
 use super::pace::Pace;
 use outline::Outline;
+#[cfg(test)]
+use parse::parse_sparing;
+use sparing::Sparing;
 
 /// The deepest nesting of arrays and objects that has a canonical form.
 pub const MAX_DEPTH: usize = 10_000;
@@ -44,13 +51,49 @@ pub const MAX_BYTES: usize = 1 << 31;
 const DEFERRED: u8 = 0;
 
 /// A body that has a canonical form.
-pub(super) struct Canonical<'i> {
+pub(super) struct Canonical<'i>(Way<'i>);
+
+/// The way in which it was read, and what came of it.
+enum Way<'i> {
+    /// With a text and an outline.
+    Arranged(Arranged<'i>),
+    /// As it came, with what is kept of it in the sparing way.
+    Sparing(&'i [u8], Sparing),
+}
+
+/// A text and what is to be changed in it.
+pub(super) struct Arranged<'i> {
     /// Without white space, each token in canonical form, members as they came.
     text: Cow<'i, [u8]>,
     /// Where members are to be written in another order.
     outline: Outline,
     /// Some numbers in the text are marked with [`DEFERRED`].
     deferred: bool,
+}
+
+impl Canonical<'_> {
+    /// Writes the canonical form into `sink`.
+    ///
+    /// # Errors
+    /// Memory ran out.
+    pub(super) fn write(
+        &self,
+        sink: &mut impl Sink,
+        pace: &mut Pace<'_>,
+    ) -> Result<(), OutOfMemory> {
+        match &self.0 {
+            Way::Arranged(arranged) => emit::emit(arranged, sink, pace),
+            Way::Sparing(body, sparing) => respell::respell(body, sparing, sink, pace),
+        }
+    }
+
+    /// About how long the form is, in bytes.
+    fn len(&self) -> usize {
+        match &self.0 {
+            Way::Arranged(arranged) => arranged.text.len(),
+            Way::Sparing(body, _) => body.len(),
+        }
+    }
 }
 
 /// The canonical form of `body` (RFC 8785). `interrupt` is called at least once for every 256 KiB
@@ -60,9 +103,25 @@ pub(super) struct Canonical<'i> {
 /// The first rule that the body breaks and where, or that memory ran out.
 pub fn canonicalize(body: &[u8], mut interrupt: impl FnMut()) -> Result<Vec<u8>, CanonicalError> {
     let mut pace = Pace::new(&mut interrupt);
-    let canonical = parse(body, &[], &mut pace)?;
+    written(&parse(body, &[], &mut pace)?, &mut pace)
+}
+
+/// [`canonicalize`] in the way for bodies of nothing but tiny members, for tests that compare the
+/// two: every body can go either way. `body` is at most [`MAX_BYTES`] long, the pointers are well
+/// formed.
+///
+/// # Errors
+/// As [`canonicalize`].
+#[doc(hidden)]
+pub fn canonicalize_sparing(body: &[u8], exclude: &[&str]) -> Result<Vec<u8>, CanonicalError> {
+    let mut ignore = || ();
+    let mut pace = Pace::new(&mut ignore);
+    written(&parse::parse_sparing(body, exclude, &mut pace)?, &mut pace)
+}
+
+fn written(canonical: &Canonical<'_>, pace: &mut Pace<'_>) -> Result<Vec<u8>, CanonicalError> {
     let mut form = Vec::new();
-    form.try_reserve_exact(canonical.text.len()).map_err(OutOfMemory::from)?;
-    emit(&canonical, &mut form, &mut pace)?;
+    form.try_reserve_exact(canonical.len()).map_err(OutOfMemory::from)?;
+    canonical.write(&mut form, pace)?;
     Ok(form)
 }

@@ -56,6 +56,21 @@ pub(super) fn key(canonical: &[u8]) -> (u64, usize) {
     (key, read)
 }
 
+/// [`key`] of a name in any spelling.
+pub(super) fn raw_key(spelled: &[u8]) -> u64 {
+    if let Some((_, characters)) = string::short(spelled) {
+        return short_key(characters);
+    }
+    let mut bytes = string::decode_raw(spelled);
+    (0..8).fold(0, |key, _| key << 8 | u64::from(bytes.next().map_or(0, rank)))
+}
+
+/// The order of two names in any spelling.
+pub(super) fn compare(one: &[u8], other: &[u8], pace: &mut Pace<'_>) -> Ordering {
+    let ranks = |spelled| string::decode_raw(spelled).map(rank);
+    ranks(one).inspect(|_| pace.spend(1)).cmp(ranks(other))
+}
+
 /// UTF-8 orders like UTF-16 except that U+E000 to U+FFFF, which start with 0xEE and 0xEF, come
 /// after the characters beyond U+FFFF, which start with 0xF0 to 0xF4.
 fn rank(byte: u8) -> u8 {
@@ -292,6 +307,7 @@ mod tests {
         for (start, length) in (0..16).flat_map(|start| (0..=16 - start).map(move |n| (start, n))) {
             let name = &input[start..start + length];
             assert_eq!(plain_key(input, start, length), key(name).0);
+            assert_eq!(raw_key(&[name, b"\""].concat()), key(name).0);
             if length < 8 {
                 let mut characters = [0; 8];
                 characters[..length].copy_from_slice(name);

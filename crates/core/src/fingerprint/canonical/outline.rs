@@ -1,6 +1,7 @@
 //! Which containers are written in another order than they came, and in which.
 
-use super::error::{OutOfMemory, push};
+use super::error::OutOfMemory;
+use super::listing::{Listing, Mark};
 use super::order::{self, Fault, Member};
 use super::text::Text;
 use crate::fingerprint::pace::Pace;
@@ -30,8 +31,6 @@ impl Reordered {
 /// The containers of a body and their members, while the body is read and after.
 #[derive(Default)]
 pub(super) struct Outline {
-    /// The length of the body.
-    size: usize,
     /// The members of the open containers, outer ones first.
     noted: Vec<Member>,
     /// Whether a member of the body is left out.
@@ -43,57 +42,38 @@ pub(super) struct Outline {
     pub(super) arranged: Vec<(u32, u32)>,
 }
 
-/// What was listed before a container was opened.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Mark {
-    noted: u32,
-    container: u32,
-}
+impl Listing for Outline {
+    const HAS_KEYS: bool = true;
 
-impl Mark {
-    fn noted(self) -> usize {
-        self.noted as usize
-    }
-
-    fn container(self) -> usize {
-        self.container as usize
-    }
-}
-
-impl Outline {
-    /// For a body of `size` bytes.
-    pub(super) fn new(size: usize) -> Self {
-        Self { size, ..Self::default() }
-    }
-
-    /// Opens a container whose first member starts with `rest`.
-    pub(super) fn open(&mut self, rest: &[u8], text: &Text<'_>) -> Result<Mark, OutOfMemory> {
+    fn open(&mut self, rest: &[u8], text: &Text<'_>) -> Result<Mark, OutOfMemory> {
         let mark = Mark { noted: self.noted.len() as u32, container: self.containers.len() as u32 };
         if self.containers.len() == self.containers.capacity() {
-            grow(&mut self.containers, 1, rest.len(), self.size)?;
+            grow(&mut self.containers, 1, rest.len(), text)?;
         }
         let start = text.position(rest);
         self.containers.push(Reordered { start, end: 0, first: 0, last: 0, next: 0 });
         Ok(mark)
     }
 
-    /// Notes the next member of the innermost open container, which starts at `start`.
     #[inline(always)]
-    pub(super) fn start_member(&mut self, key: u64, start: u32) -> Result<(), OutOfMemory> {
-        push(&mut self.noted, Member { key, start, end: 0 })
+    fn start_member(&mut self, key: u64, start: u32, text: &Text<'_>) -> Result<(), OutOfMemory> {
+        if self.noted.len() == self.noted.capacity() {
+            self.grow_noted(text)?;
+        }
+        self.noted.push(Member { key, start, end: 0 });
+        Ok(())
     }
 
-    /// Leaves that member out: it ends where it starts.
-    pub(super) fn leave_out(&mut self) {
+    /// It ends where it starts.
+    fn leave_out(&mut self) {
         self.incomplete = true;
         if let Some(member) = self.noted.last_mut() {
             member.end = member.start;
         }
     }
 
-    /// Notes where that member ends.
     #[inline(always)]
-    pub(super) fn end_member(&mut self, end: u32) {
+    fn end_member(&mut self, end: u32) {
         if let Some(member) = self.noted.last_mut()
             && member.end == 0
         {
@@ -101,17 +81,19 @@ impl Outline {
         }
     }
 
-    /// How many members of a container, the innermost open one, have been noted.
-    pub(super) fn count(&self, mark: Mark) -> usize {
-        self.noted.len() - mark.noted()
+    /// Of an array's elements only those are noted that are left out.
+    fn leave_out_element(&mut self, start: u32, text: &Text<'_>) -> Result<(), OutOfMemory> {
+        self.start_member(0, start, text)
     }
 
-    /// Closes an object before `rest`, its closing bracket, and puts its members in order.
-    ///
-    /// # Errors
-    /// Two members have one name: the number of the second, from 0. Or memory ran out.
+    fn end_element(&mut self, mark: Mark, end: u32) {
+        if self.noted.len() > mark.noted() {
+            self.end_member(end);
+        }
+    }
+
     #[inline(always)]
-    pub(super) fn close_object(
+    fn close_object(
         &mut self,
         mark: Mark,
         rest: &[u8],
@@ -121,7 +103,7 @@ impl Outline {
         let members = &self.noted[mark.noted()..];
         pace.spend(size_of_val(members));
         if members.is_sorted_by(|a, b| a.key < b.key) {
-            self.close_array(mark, rest, text, pace)?;
+            self.close_sorted(mark, rest, text, pace)?;
         } else if let Some(order) = order::of_few(members) {
             let order = &order[..members.len()];
             self.arrange(mark, order.iter().map(|&i| usize::from(i)), rest, text, pace)?;
@@ -131,9 +113,51 @@ impl Outline {
         Ok(())
     }
 
-    /// Closes an array, or an object whose members are in order, before `rest`, its closing bracket.
+    /// What is left of an array is written in stretches, as if they were members.
+    fn close_array(
+        &mut self,
+        mark: Mark,
+        rest: &[u8],
+        text: &Text<'_>,
+        _: &mut Pace<'_>,
+    ) -> Result<(), OutOfMemory> {
+        let count = self.noted.len() - mark.noted();
+        if count == 0 {
+            self.close_unchanged(mark);
+            return Ok(());
+        }
+        let (first, end) = (self.arranged.len() as u32, text.position(rest));
+        self.reserve_arranged(count + 1, rest, text)?;
+        let mut start = self.containers[mark.container as usize].start;
+        for left_out in &self.noted[mark.noted()..] {
+            if left_out.start > start {
+                self.arranged.push((start, left_out.start - 1));
+            }
+            start = left_out.end + 1;
+        }
+        if start < end {
+            self.arranged.push((start, end));
+        }
+        self.close_arranged(mark, first, end);
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &mut Pace<'_>) {}
+}
+
+impl Outline {
+    #[cold]
+    #[inline(never)]
+    fn grow_noted(&mut self, text: &Text<'_>) -> Result<(), OutOfMemory> {
+        const LARGE: usize = 64 * 1024;
+        let length = self.noted.len();
+        let wanted = if length < LARGE { length.max(16) } else { length / 4 };
+        Ok(self.noted.try_reserve_exact(text.allow::<Member>(wanted, 1)?)?)
+    }
+
+    /// Closes an object whose members are in order.
     #[inline(always)]
-    pub(super) fn close_array(
+    fn close_sorted(
         &mut self,
         mark: Mark,
         rest: &[u8],
@@ -145,11 +169,17 @@ impl Outline {
             let count = members.len();
             return self.arrange(mark, 0..count, rest, text, pace);
         }
+        self.close_unchanged(mark);
+        Ok(())
+    }
+
+    /// Closes a container that is written as it stands.
+    #[inline(always)]
+    fn close_unchanged(&mut self, mark: Mark) {
         self.noted.truncate(mark.noted());
-        if self.containers.len() == mark.container() + 1 {
+        if self.containers.len() == mark.container as usize + 1 {
             self.containers.pop();
         }
-        Ok(())
     }
 
     /// Closes an object with many members, or with names that begin alike.
@@ -169,7 +199,7 @@ impl Outline {
             });
         }
         if members.is_sorted_by_key(|member| member.start) {
-            return Ok(self.close_array(mark, rest, text, pace)?);
+            return Ok(self.close_sorted(mark, rest, text, pace)?);
         }
         let count = members.len();
         Ok(self.arrange(mark, 0..count, rest, text, pace)?)
@@ -186,39 +216,60 @@ impl Outline {
         text: &Text<'_>,
         pace: &mut Pace<'_>,
     ) -> Result<(), OutOfMemory> {
-        let members = &self.noted[mark.noted()..];
         let first = self.arranged.len() as u32;
-        if self.arranged.capacity() - self.arranged.len() < order.len() {
-            grow(&mut self.arranged, order.len(), rest.len(), self.size)?;
-        }
+        self.reserve_arranged(order.len(), rest, text)?;
+        let members = &self.noted[mark.noted()..];
         for i in order {
             pace.spend(size_of::<Member>());
             if members[i].is_kept() {
                 self.arranged.push((members[i].start, members[i].end));
             }
         }
+        self.close_arranged(mark, first, text.position(rest));
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn reserve_arranged(
+        &mut self,
+        count: usize,
+        rest: &[u8],
+        text: &Text<'_>,
+    ) -> Result<(), OutOfMemory> {
+        if self.arranged.capacity() - self.arranged.len() < count {
+            grow(&mut self.arranged, count, rest.len(), text)?;
+        }
+        Ok(())
+    }
+
+    /// Closes a container that ends at `end`, and whose members are arranged from `first` on.
+    #[inline(always)]
+    fn close_arranged(&mut self, mark: Mark, first: u32, end: u32) {
         let (last, next) = (self.arranged.len() as u32, self.containers.len() as u32);
-        let end = text.position(rest);
-        let container = &mut self.containers[mark.container()];
+        let container = &mut self.containers[mark.container as usize];
         *container = Reordered { start: container.start, end, first, last, next };
         self.noted.truncate(mark.noted());
-        Ok(())
     }
 }
 
-/// Makes room for `count` items more in a list that keeps what it gets. With `left` bytes of `size`
-/// to go, it is likely known how long it will be.
+/// Makes room for `count` items more in a list that keeps what it gets. With `left` bytes of the
+/// body to go, it is likely known how long it will be.
 #[cold]
 #[inline(never)]
-fn grow<T>(list: &mut Vec<T>, count: usize, left: usize, size: usize) -> Result<(), OutOfMemory> {
+fn grow<T>(
+    list: &mut Vec<T>,
+    count: usize,
+    left: usize,
+    text: &Text<'_>,
+) -> Result<(), OutOfMemory> {
     const FEW: usize = 32;
     /// The shortest member, `"":0,`.
     const SHORTEST: usize = 5;
-    let length = list.len() + count;
-    let expected = length as u64 * left as u64 / (size - left).max(1) as u64;
+    let (length, read) = (list.len() + count, text.body_len() - left);
+    let expected = length as u64 * left as u64 / read.max(1) as u64;
     let most = if list.len() < FEW { FEW } else { left / SHORTEST };
     let more = (expected as usize + length / 16).min(most);
-    Ok(list.try_reserve_exact(more + count)?)
+    Ok(list.try_reserve_exact(text.allow::<T>(more + count, count)?)?)
 }
 
 /// How many of the members stand before `start`.
@@ -239,13 +290,13 @@ mod tests {
         let members: String = names.iter().map(|name| format!("\"{name}\",")).collect();
         let body = format!("{{{members}");
         let text = Text::new(body.as_bytes());
-        let mut outline = Outline::new(body.len());
+        let mut outline = Outline::default();
         let mut rest = &body.as_bytes()[1..];
         let mark = outline.open(rest, &text).unwrap();
         for (i, name) in names.iter().enumerate() {
             let start = text.position(rest);
             rest = &rest[name.len() + 3..];
-            outline.start_member(order::key(&text.tail(start)[1..]).0, start).unwrap();
+            outline.start_member(order::key(&text.tail(start)[1..]).0, start, &text).unwrap();
             if left_out.contains(&i) {
                 outline.leave_out();
             }

@@ -1,17 +1,20 @@
 //! One pass over the body: it checks the grammar (RFC 8259), brings every token into canonical
 //! form and notes where members have to change their order. No recursion; what is open is a list.
 
+use std::borrow::Cow;
 use std::mem;
 use std::ops::ControlFlow::{self, Break, Continue};
 
 use super::decimal::{self, Decimal};
-use super::error::{CanonicalError, OutOfMemory, Violation, push};
+use super::error::{CanonicalError, OutOfMemory, Violation};
 use super::exclude::{Exclude, Live};
+use super::listing::{Listing, Mark};
 use super::number::{self, Form};
 use super::order::{self, Fault};
-use super::outline::{Mark, Outline};
+use super::outline::Outline;
+use super::sparing::Sparing;
 use super::text::Text;
-use super::{Canonical, DEFERRED, MAX_BYTES, MAX_DEPTH, es6, locate, string};
+use super::{Arranged, Canonical, DEFERRED, MAX_BYTES, MAX_DEPTH, Way, es6, locate, string};
 use crate::fingerprint::pace::Pace;
 use crate::fingerprint::pointer;
 
@@ -36,6 +39,8 @@ struct Frame {
     listed: bool,
     /// The offset of the opening bracket.
     open: u32,
+    /// How many elements of an array have started, where a pointer could name one.
+    elements: u32,
     mark: Mark,
     /// The pointers that lead into it.
     exclude: Live,
@@ -44,11 +49,12 @@ struct Frame {
 impl Frame {
     fn new(kind: Kind, open: usize, mark: Mark, exclude: Live) -> Self {
         let listed = kind == Kind::Object || !exclude.is_empty();
-        Self { kind, listed, open: open as u32, mark, exclude }
+        Self { kind, listed, open: open as u32, elements: 0, mark, exclude }
     }
 }
 
-/// Reads the body; the members that `exclude`, checked pointers, name are left out.
+/// Reads the body; the members that `exclude`, checked pointers, name are left out. Where memory does
+/// not suffice, or more than twice the body would be taken, it is read again in the sparing way.
 ///
 /// # Errors
 /// The first rule that the body breaks, or that memory ran out.
@@ -60,28 +66,38 @@ pub(in crate::fingerprint) fn parse<'i>(
     if input.len() > MAX_BYTES {
         return Err(CanonicalError::invalid(Violation::TooLong, MAX_BYTES));
     }
-    let top = Frame::new(Kind::Document, 0, Mark::default(), Live::default());
-    Parser {
-        input,
-        text: Text::new(input),
-        top,
-        outer: Vec::new(),
-        outline: Outline::new(input.len()),
-        exclude: Exclude::new(exclude)?,
-        deferred: false,
-        pause_at: input.len().saturating_sub(Pace::STEP),
-        pace,
+    match Parser::<Outline>::new(Text::new(input), input, exclude, pace)?.document() {
+        Ok((text, outline, deferred)) => {
+            Ok(Canonical(Way::Arranged(Arranged { text, outline, deferred })))
+        }
+        Err(CanonicalError::OutOfMemory) => parse_sparing(input, exclude, pace),
+        Err(fault) => Err(fault),
     }
-    .document()
 }
 
-struct Parser<'i, 'x, 'p, 'f> {
+/// [`parse`] in the sparing way. `input` is not too long.
+///
+/// # Errors
+/// The first rule that the body breaks, or that memory ran out.
+#[cold]
+#[inline(never)]
+pub(in crate::fingerprint) fn parse_sparing<'i>(
+    input: &'i [u8],
+    exclude: &[&str],
+    pace: &mut Pace<'_>,
+) -> Result<Canonical<'i>, CanonicalError> {
+    let parser = Parser::<Sparing>::new(Text::untouched(input), input, exclude, pace)?;
+    let (_, sparing, _) = parser.document()?;
+    Ok(Canonical(Way::Sparing(input, sparing)))
+}
+
+struct Parser<'i, 'x, 'p, 'f, L> {
     input: &'i [u8],
     text: Text<'i>,
     /// The innermost open container, and those around it.
     top: Frame,
     outer: Vec<Frame>,
-    outline: Outline,
+    listing: L,
     exclude: Exclude<'x>,
     deferred: bool,
     /// With less than this left, the pace is told of what was read.
@@ -89,9 +105,31 @@ struct Parser<'i, 'x, 'p, 'f> {
     pace: &'p mut Pace<'f>,
 }
 
+/// What came of a body: its text, its containers, and whether numbers in the text are marked.
+type Read<'i, L> = (Cow<'i, [u8]>, L, bool);
+
 /// Every method takes what is left of the input, and returns what is then left.
-impl<'i> Parser<'i, '_, '_, '_> {
-    fn document(mut self) -> Result<Canonical<'i>, CanonicalError> {
+impl<'i, 'x, 'p, 'f, L: Listing> Parser<'i, 'x, 'p, 'f, L> {
+    fn new(
+        text: Text<'i>,
+        input: &'i [u8],
+        exclude: &[&'x str],
+        pace: &'p mut Pace<'f>,
+    ) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            input,
+            text,
+            top: Frame::new(Kind::Document, 0, Mark::default(), Live::default()),
+            outer: Vec::new(),
+            listing: L::default(),
+            exclude: Exclude::new(exclude)?,
+            deferred: false,
+            pause_at: input.len().saturating_sub(Pace::STEP),
+            pace,
+        })
+    }
+
+    fn document(mut self) -> Result<Read<'i, L>, CanonicalError> {
         let mut rest = self.input;
         let after = loop {
             rest = self.member(rest)?;
@@ -108,8 +146,8 @@ impl<'i> Parser<'i, '_, '_, '_> {
         if !rest.is_empty() {
             return self.fault(Violation::TrailingData, rest);
         }
-        let text = self.text.finish(end)?;
-        Ok(Canonical { text, outline: self.outline, deferred: self.deferred })
+        self.listing.finish(self.pace);
+        Ok((self.text.finish(end)?, self.listing, self.deferred))
     }
 
     /// Tokens are short; what they add up to is told now and then.
@@ -157,7 +195,7 @@ impl<'i> Parser<'i, '_, '_, '_> {
     fn after_value(&mut self, mut rest: &'i [u8]) -> Step<'i> {
         while self.top.kind != Kind::Document {
             if self.top.listed {
-                self.outline.end_member(self.text.position(rest));
+                self.end_member(rest);
             }
             rest = self.token(rest)?;
             match (rest, self.top.kind) {
@@ -168,6 +206,15 @@ impl<'i> Parser<'i, '_, '_, '_> {
             rest = &rest[1..];
         }
         Ok(Break(rest))
+    }
+
+    #[inline(always)]
+    fn end_member(&mut self, rest: &[u8]) {
+        let end = self.text.position(rest);
+        match self.top.kind {
+            Kind::Object => self.listing.end_member(end),
+            _ => self.listing.end_element(self.top.mark, end),
+        }
     }
 
     #[inline(always)]
@@ -182,10 +229,20 @@ impl<'i> Parser<'i, '_, '_, '_> {
         let exclude = self.exclude.inner(self.top.exclude);
         let mut frame = Frame::new(kind, self.offset(bracket), Mark::default(), exclude);
         if frame.listed {
-            frame.mark = self.outline.open(rest, &self.text)?;
+            frame.mark = self.listing.open(rest, &self.text)?;
         }
-        push(&mut self.outer, mem::replace(&mut self.top, frame))?;
+        if self.outer.len() == self.outer.capacity() {
+            self.grow_outer()?;
+        }
+        self.outer.push(mem::replace(&mut self.top, frame));
         Ok(Continue(rest))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow_outer(&mut self) -> Result<(), OutOfMemory> {
+        let open = self.outer.len();
+        Ok(self.outer.try_reserve_exact(open.max(16).min(MAX_DEPTH - open))?)
     }
 
     #[inline(always)]
@@ -202,9 +259,9 @@ impl<'i> Parser<'i, '_, '_, '_> {
     fn close_listed(&mut self, bracket: &[u8]) -> Result<(), CanonicalError> {
         let Frame { kind, mark, open, .. } = self.top;
         if kind == Kind::Array {
-            return Ok(self.outline.close_array(mark, bracket, &self.text, self.pace)?);
+            return Ok(self.listing.close_array(mark, bracket, &self.text, self.pace)?);
         }
-        match self.outline.close_object(mark, bracket, &self.text, self.pace) {
+        match self.listing.close_object(mark, bracket, &self.text, self.pace) {
             Ok(()) => Ok(()),
             Err(Fault::OutOfMemory) => Err(CanonicalError::OutOfMemory),
             Err(Fault::Duplicate(number)) => {
@@ -233,7 +290,7 @@ impl<'i> Parser<'i, '_, '_, '_> {
             Some((length, characters)) => (order::short_key(characters), &rest[length + 1..]),
             None => self.long_name(rest, start)?,
         };
-        self.outline.start_member(key, start)?;
+        self.listing.start_member(key, start, &self.text)?;
         if !self.top.exclude.is_empty() {
             self.exclude_name(start)?;
         }
@@ -248,6 +305,9 @@ impl<'i> Parser<'i, '_, '_, '_> {
         let first = self.offset(rest);
         let name = string::scan(self.input, first, &mut self.text, self.pace)?;
         let rest = &self.input[name.end + 1..];
+        if !L::HAS_KEYS {
+            return Ok((0, rest));
+        }
         if name.plain {
             return Ok((order::plain_key(self.input, first, name.end - first), rest));
         }
@@ -258,10 +318,9 @@ impl<'i> Parser<'i, '_, '_, '_> {
 
     fn exclude_name(&mut self, start: u32) -> Result<(), OutOfMemory> {
         let name = &self.text.tail(start)[1..];
-        let bytes = || string::decode(name).map(|(byte, _)| byte);
-        let is_this = |token: &str| pointer::token_is(token, bytes());
+        let is_this = |token: &str| pointer::token_is(token, string::decode_raw(name));
         if self.exclude.step(self.top.exclude, is_this, self.pace)? {
-            self.outline.leave_out();
+            self.listing.leave_out();
         }
         Ok(())
     }
@@ -269,12 +328,11 @@ impl<'i> Parser<'i, '_, '_, '_> {
     fn element(&mut self, rest: &'i [u8]) -> Rest<'i> {
         // White space before the element is not part of it.
         let rest = self.token(rest)?;
-        let number = self.outline.count(self.top.mark);
-        let is_this =
-            |token: &str| pointer::index(token).is_some_and(|index| index as usize == number);
-        self.outline.start_member(0, self.text.position(rest))?;
+        let number = self.top.elements;
+        self.top.elements += 1;
+        let is_this = |token: &str| pointer::index(token) == Some(number);
         if self.exclude.step(self.top.exclude, is_this, self.pace)? {
-            self.outline.leave_out();
+            self.listing.leave_out_element(self.text.position(rest), &self.text)?;
         }
         Ok(rest)
     }

@@ -1,7 +1,8 @@
 //! Strings: where they end, whether they are right, how they are written (RFC 8785 section
 //! 3.2.2.2).
 
-use super::error::{CanonicalError, Violation};
+use super::emit::{Sink, put_all};
+use super::error::{CanonicalError, OutOfMemory, Violation};
 use super::swar::{HIGH, specials, word};
 use super::text::Text;
 use crate::fingerprint::pace::Pace;
@@ -229,6 +230,55 @@ pub(super) fn decode(canonical: &[u8]) -> impl Iterator<Item = (u8, usize)> + '_
     })
 }
 
+/// The decoded bytes of a string in any spelling that [`scan`] has found to be right, given what
+/// follows its opening quotation mark.
+pub(super) fn decode_raw(spelled: &[u8]) -> impl Iterator<Item = u8> + '_ {
+    let (mut rest, mut buffer, mut bytes) = (spelled, [0; 4], 0..0);
+    std::iter::from_fn(move || {
+        if bytes.is_empty() {
+            let length = match *rest {
+                [b'"', ..] | [] => return None,
+                [b'\\', ..] => {
+                    let (character, length) = unescape(rest, 0).ok()?;
+                    bytes = 0..character.encode_utf8(&mut buffer).len();
+                    length
+                }
+                [byte, ..] => {
+                    (buffer[0], bytes) = (byte, 0..1);
+                    1
+                }
+            };
+            rest = &rest[length..];
+        }
+        bytes.next().map(|at| buffer[at])
+    })
+}
+
+/// Writes the string whose opening quotation mark is at `start`, and which [`scan`] has found to be
+/// right, in canonical form; returns the offset after it.
+pub(super) fn respell(
+    input: &[u8],
+    start: usize,
+    sink: &mut impl Sink,
+    pace: &mut Pace<'_>,
+) -> Result<usize, OutOfMemory> {
+    let mut from = start;
+    let mut at = start + 1;
+    loop {
+        at = special(input, at, pace).end;
+        if input.get(at) != Some(&b'\\') {
+            let end = input.len().min(at + 1);
+            put_all(&input[from..end], sink, pace)?;
+            return Ok(end);
+        }
+        put_all(&input[from..at], sink, pace)?;
+        // Infallible: it was read before.
+        let (character, end) = unescape(input, at).map_err(|_| OutOfMemory)?;
+        sink.put(escape(character, &mut [0; 6]))?;
+        (from, at) = (end, end);
+    }
+}
+
 /// The inverse of [`escape_control`] for one digit, which is of lower case.
 fn digit(byte: u8) -> u8 {
     if byte <= b'9' { byte - b'0' } else { byte - b'a' + 10 }
@@ -253,8 +303,12 @@ mod tests {
     fn canonical(input: &[u8]) -> Result<String, CanonicalError> {
         let mut ignore = || ();
         let mut text = Text::new(input);
-        let scanned = scan(input, 1, &mut text, &mut Pace::new(&mut ignore))?;
+        let mut pace = Pace::new(&mut ignore);
+        let scanned = scan(input, 1, &mut text, &mut pace)?;
         let whole = text.finish(scanned.end + 1)?;
+        let mut again = Vec::new();
+        assert_eq!(respell(input, 0, &mut again, &mut pace), Ok(scanned.end + 1));
+        assert_eq!(again, *whole);
         Ok(String::from_utf8(whole.into_owned()).unwrap())
     }
 
@@ -363,6 +417,13 @@ mod tests {
             let mut buffer = [0; 6];
             let spelled = [escape(character, &mut buffer), b"\""].concat();
             let (bytes, lengths): (Vec<u8>, Vec<usize>) = decode(&spelled).unzip();
+            assert_eq!(bytes, decode_raw(&spelled).collect::<Vec<u8>>());
+            let units: String = character
+                .encode_utf16(&mut [0; 2])
+                .iter()
+                .map(|unit| format!("\\u{unit:04X}"))
+                .collect();
+            assert_eq!(bytes, decode_raw(units.as_bytes()).collect::<Vec<u8>>());
             assert_eq!(bytes, character.to_string().into_bytes());
             assert_eq!(lengths.iter().sum::<usize>(), spelled.len() - 1);
         }

@@ -5,23 +5,55 @@
 //! from then on whole stretches at a time.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
-use super::error::{self, OutOfMemory};
+use super::error::OutOfMemory;
 
 /// Text under construction. A position is an offset in the text, whether or not that part of it
 /// has been copied already; it stays valid to the end.
 pub(super) struct Text<'i> {
     input: &'i [u8],
+    /// Nothing is replaced: the text is the body as it came.
+    untouched: bool,
     copied: Vec<u8>,
     /// Where the stretch of the input starts that follows `copied`.
     from: usize,
     /// The position of the end of the input, were all the rest of it copied as it is.
     end: usize,
+    /// How many bytes of memory may still be taken, here and for what goes with the text.
+    room: Cell<usize>,
 }
 
 impl<'i> Text<'i> {
+    /// A text that may take almost twice the size of the body, and a little that small bodies need.
     pub(super) fn new(input: &'i [u8]) -> Self {
-        Self { input, copied: Vec::new(), from: 0, end: input.len() }
+        const LITTLE: usize = 16 * 1024;
+        let room = Cell::new(LITTLE + input.len() / 10 * 19);
+        let copied = Vec::new();
+        Self { input, untouched: false, copied, from: 0, end: input.len(), room }
+    }
+
+    /// The body as it came, white space and all; a position is an offset in the body.
+    pub(super) fn untouched(input: &'i [u8]) -> Self {
+        Self { untouched: true, ..Self::new(input) }
+    }
+
+    /// How many items more a list can be given, at most `wanted` of them.
+    ///
+    /// # Errors
+    /// Less than `least`.
+    pub(super) fn allow<T>(&self, wanted: usize, least: usize) -> Result<usize, OutOfMemory> {
+        let allowed = wanted.min(self.room.get() / size_of::<T>());
+        if allowed < least {
+            return Err(OutOfMemory);
+        }
+        self.room.set(self.room.get() - allowed * size_of::<T>());
+        Ok(allowed)
+    }
+
+    /// The length of the body.
+    pub(super) fn body_len(&self) -> usize {
+        self.input.len()
     }
 
     /// The position of the place in the input that `rest` follows.
@@ -38,6 +70,9 @@ impl<'i> Text<'i> {
         end: usize,
         with: &[u8],
     ) -> Result<(), OutOfMemory> {
+        if self.untouched {
+            return Ok(());
+        }
         self.copy_to(start, with.len())?;
         self.copied.extend_from_slice(with);
         self.from = end;
@@ -67,10 +102,10 @@ impl<'i> Text<'i> {
     #[cold]
     fn grow(&mut self, least: usize) -> Result<(), OutOfMemory> {
         let rest = self.input.len() - self.from;
-        if rest >= least && self.copied.is_empty() {
-            return Ok(self.copied.try_reserve_exact(rest)?);
-        }
-        error::grow(&mut self.copied, least)
+        let is_enough = rest >= least && self.copied.is_empty();
+        let wanted = if is_enough { rest } else { least + self.copied.len() / 4 };
+        let more = self.allow::<u8>(wanted, least)?;
+        Ok(self.copied.try_reserve_exact(more)?)
     }
 
     /// The text from `position` on, at least to the end of the token that starts there.
@@ -115,6 +150,23 @@ mod tests {
         assert_eq!(text.tail(3), b"2]");
         assert_eq!(text.tail(1), b"1,");
         assert_eq!(*text.finish(8).unwrap(), *b"[1,2]");
+    }
+
+    #[test]
+    fn what_is_untouched_stays() {
+        let mut text = Text::untouched(b"[1.0, 2]");
+        text.replace(2, 4, b"").unwrap();
+        assert_eq!(text.position(b"2]"), 6);
+        assert_eq!(text.tail(0), b"[1.0, 2]");
+    }
+
+    #[test]
+    fn memory_is_allowed_while_there_is_room() {
+        let text = Text::new(&[b'1'; 1000]);
+        assert_eq!(text.allow::<u64>(1000, 1), Ok(1000));
+        assert_eq!(text.allow::<u64>(2000, 1), Ok(1285));
+        assert_eq!(text.allow::<u64>(1, 1), Err(OutOfMemory));
+        assert_eq!(text.allow::<u8>(1, 0), Ok(0));
     }
 
     #[test]
