@@ -94,11 +94,11 @@ impl Drop for Process {
 /// Runs `command` to its end and returns what it printed.
 ///
 /// # Panics
-/// When it fails, with its standard error.
+/// When it fails, with what it printed.
 pub fn output_of(command: &mut Command) -> String {
     let done =
         command.output().unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));
-    let errors = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{command:?} failed: {errors}");
+    let [printed, errors] = [&done.stdout, &done.stderr].map(|text| String::from_utf8_lossy(text));
+    assert!(done.status.success(), "{command:?} failed: {errors}\n{printed}");
     String::from_utf8(done.stdout).expect("text")
 }

@@ -41,6 +41,29 @@ fn a_change_by_another_session_is_seen_by_the_next_transaction() {
     }
 }
 
+/// Catches settings that are kept although the message about their change came while they were read:
+/// the row is read, then its text is, which needs a catalog that somebody has locked.
+#[test]
+fn a_change_while_the_settings_are_read_is_not_missed() {
+    let db = Database::fresh();
+    let statuses = |statuses: &str| {
+        format!("INSERT INTO idempotency.operations VALUES ('POST /orders', '{{\"kept_statuses\": \"{statuses}\"}}')
+                 ON CONFLICT (operation) DO UPDATE SET settings = excluded.settings")
+    };
+    db.run(&statuses("{[200,300)}"));
+    let (mut blocker, mut session) = (admin(&db), db.session("session"));
+    blocker.run("BEGIN; LOCK TABLE pg_catalog.pg_range IN ACCESS EXCLUSIVE MODE");
+    session.start(replay("k"));
+    db.wait_until_blocked(&session, &blocker);
+    db.run(&statuses("{[200,500)}"));
+    blocker.run("COMMIT");
+    session.finish_call().expect("unknown");
+    session.run("BEGIN");
+    session.call(claim("k")).expect("claimed");
+    session.call(complete(404)).expect("completed");
+    session.run("COMMIT");
+}
+
 #[test]
 fn a_change_is_seen_by_nobody_else_before_its_commit() {
     let db = Database::fresh();
