@@ -8,7 +8,7 @@ PG_MAJOR ?= 15
 export PROFILE PG_MAJOR
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup demo test server psql stop build bench bench-check fuzz fuzz-sql docs fmt lint clean
+.PHONY: help setup demo test server psql stop example build bench bench-check fuzz fuzz-sql docs fmt lint clean
 
 help: ## list the commands
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -30,6 +30,9 @@ psql: setup ## a session on the throwaway server; ARGS='-c ...' for psql
 
 stop: ## end the throwaway server
 	@tools/server stop
+
+example: setup ## an example service on the throwaway server; NAME=flask, PORT=8080
+	@PORT=$(PORT) tools/example $(NAME)
 
 build: setup ## build the extension and install it into target/postgres-15
 	@tools/install-extension $(PG_MAJOR) $(PROFILE)

@@ -28,3 +28,20 @@ one_at_a_time() {
   mkdir -p target
   HOLDS_LOCK=$1 exec flock --close "target/.$1.lock" "$0" "${@:2}"
 }
+
+# need PACKAGE...: install the Debian packages that are missing.
+need() {
+  local package reason missing=() become=()
+  for package; do
+    [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  command -v apt-get >/dev/null || die "missing, and there is no apt-get to install them: ${missing[*]}"
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || die "missing Debian packages: ${missing[*]} (run as root, or install sudo)"
+    become=(sudo)
+  fi
+  say "installing Debian packages: ${missing[*]}"
+  reason=$("${become[@]}" tools/apt-install "${missing[@]}") ||
+    die "cannot install ${missing[*]}${reason:+: $reason}"
+}

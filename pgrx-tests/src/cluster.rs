@@ -57,10 +57,19 @@ impl Cluster {
 
     /// A cluster of one's own, with further lines for postgresql.conf.
     pub fn start(name: &str, settings: &[&str]) -> Cluster {
-        let server = Server::unborn(name);
+        Cluster::prepared(name, |server| server.configure(settings))
+    }
+
+    /// A cluster of one's own that listens on a port of 127.0.0.1 too.
+    pub fn start_listening(name: &str) -> Cluster {
+        Cluster::prepared(name, Server::listen)
+    }
+
+    fn prepared(name: &str, prepare: impl FnOnce(&mut Server)) -> Cluster {
+        let mut server = Server::unborn(name);
         init(&server);
         server.configure(&SETTINGS);
-        server.configure(settings);
+        prepare(&mut server);
         server.start();
         Cluster { server, template: OnceLock::new(), databases: AtomicU32::new(0) }
     }

@@ -36,6 +36,12 @@ pub fn scratch(name: &str) -> PathBuf {
     repository().join(format!("target/tests/{name}-{}", std::process::id()))
 }
 
+/// A port of 127.0.0.1 that nobody listens on just now.
+pub fn free_port() -> u16 {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    taken.local_addr().expect("it is bound").port()
+}
+
 /// A folder for sockets. Not below the repository: a socket's path has 107 bytes at most.
 pub fn sockets(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("idem-{}-{name}", std::process::id()))

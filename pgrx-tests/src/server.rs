@@ -16,8 +16,12 @@ pub struct Server {
     bin: PathBuf,
     folder: PathBuf,
     sockets: PathBuf,
+    port: u16,
     postmaster: Mutex<Option<Process>>,
 }
+
+/// What a server listens on that nobody has told otherwise: a socket in a folder of its own.
+const PORT: u16 = 5432;
 
 /// A program of PostgreSQL, run as somebody who is not root.
 pub fn program(name: &str) -> Command {
@@ -55,7 +59,7 @@ impl Server {
             process::remove_at_the_end(path);
             fs::create_dir_all(path).expect("a folder for the server");
         }
-        Server { bin: bin.to_owned(), folder, sockets, postmaster: Mutex::new(None) }
+        Server { bin: bin.to_owned(), folder, sockets, port: PORT, postmaster: Mutex::new(None) }
     }
 
     pub fn data(&self) -> PathBuf {
@@ -65,6 +69,19 @@ impl Server {
     /// The folder of the server's socket: the host to connect to.
     pub fn sockets(&self) -> &Path {
         &self.sockets
+    }
+
+    /// Has the server, which is not yet started, listen on a port of 127.0.0.1 too. Everybody on the
+    /// machine can reach that, so who comes that way needs a password.
+    pub fn listen(&mut self) {
+        self.port = paths::free_port();
+        self.configure(&["listen_addresses = '127.0.0.1'", &format!("port = {}", self.port)]);
+        let rules = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
+        fs::write(self.data().join("pg_hba.conf"), rules).expect("the file of who may come in");
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Adds lines to the configuration file; they hold from the next start on.
@@ -123,7 +140,7 @@ impl Server {
 
     pub fn config(&self, role: Role, database: &str) -> Config {
         let mut config = Config::new();
-        config.host_path(&self.sockets).user(role.name()).dbname(database);
+        config.host_path(&self.sockets).port(self.port).user(role.name()).dbname(database);
         config
     }
 

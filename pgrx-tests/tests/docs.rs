@@ -6,6 +6,8 @@
 //!   ```` ```text ```` right behind it is what psql prints, errors included; without one, the
 //!   statements must succeed;
 //! - ```` ```python ```` is run in the same way, by Debian's Python with its package psycopg;
+//! - ```` ```LANGUAGE from PATH ```` is a part of an example, word for word but for its indentation; the
+//!   example's own test runs it;
 //! - ```` ```sql signature ```` is a function's signature, and compared with the catalog;
 //! - ```` ```sh ```` may call `make` with targets that exist.
 //!
@@ -125,7 +127,7 @@ fn runner(page: &Page, fence: &Fence) -> Option<Runner> {
         ["sql"] => Some(Runner::Psql { role: Role::Superuser.name().into() }),
         ["sql", "as", role] => Some(Runner::Psql { role: (*role).into() }),
         ["python"] => Some(Runner::Python),
-        ["sql", "signature"] | ["text"] | ["sh"] | ["mermaid"] => None,
+        ["sql", "signature"] | [_, "from", _] | ["text"] | ["sh"] | ["mermaid"] => None,
         _ => {
             panic!("{}:{}: what kind of fence is {:?}?", page.name(), fence.start, fence.info)
         }
@@ -292,12 +294,49 @@ fn every_make_target_exists() {
     }
 }
 
+/// Without the blanks that all lines begin with, and those at their ends.
+fn unindented(text: &str) -> String {
+    let blanks = |line: &str| line.len() - line.trim_start().len();
+    let full = || text.lines().filter(|line| !line.trim().is_empty());
+    let indent = full().map(blanks).min().unwrap_or_default();
+    let lines = text.lines().map(|line| line.get(indent..).unwrap_or_default().trim_end());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Whether the lines of `part` stand in `whole`, one behind the other, all moved by as much.
+fn contains(whole: &str, part: &str) -> bool {
+    let (lines, part) = (whole.lines().collect::<Vec<_>>(), unindented(part));
+    lines.windows(part.lines().count()).any(|window| unindented(&window.join("\n")) == part)
+}
+
+#[test]
+fn what_is_said_to_be_of_an_example_is_there() {
+    let mut seen = 0;
+    for page in pages() {
+        for fence in page.fences() {
+            let Some((_, path)) = fence.info.split_once(" from ") else { continue };
+            let (name, line) = (page.name(), fence.start);
+            assert!(contains(&file(path), &page.text(&fence)), "{name}:{line}: not in {path}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 5, "{seen}");
+}
+
 #[test]
 fn every_package_that_is_installed_is_named() {
-    let (setup, readme) = (file("tools/setup"), file("README.md"));
-    let lines = setup.lines().filter_map(|line| line.strip_prefix("need \""));
-    let packages: Vec<_> = lines.flat_map(str::split_whitespace).collect();
-    assert!(packages.len() > 5, "{packages:?}");
+    let readme = file("README.md");
+    let scripts = file("tools/setup") + &file("tools/setup-examples");
+    let lines = scripts.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let lists = lines.filter_map(|line| {
+        let behind = |mark| line.split_once(mark).map(|(_, behind)| behind);
+        behind("packages+=(")
+            .or_else(|| behind("|| need "))
+            .or_else(|| line.strip_prefix("need \""))
+    });
+    let words = lists.flat_map(|list| list.split(')').next().unwrap_or(list).split_whitespace());
+    let packages: Vec<_> = words.filter(|word| !word.contains("[@]")).collect();
+    assert!(packages.len() > 12, "{packages:?}");
     for package in packages {
         let package = package.trim_matches('"').replace("$PG_MAJOR", "15");
         assert!(readme.contains(&format!("`{package}`")), "{package}");
@@ -324,11 +363,25 @@ fn versions_are_those_of_the_build() {
     }
 }
 
+const MANIFESTS: [&str; 6] = [
+    "Cargo.toml",
+    "crates/core/Cargo.toml",
+    "pgrx-tests/Cargo.toml",
+    "examples/ride/Cargo.toml",
+    "examples/axum/Cargo.toml",
+    "examples/blackbox/Cargo.toml",
+];
+
 #[test]
 fn every_crate_has_its_reason() {
-    let decisions = file("docs/decisions.md");
+    let decisions = Page::read(paths::repository().join("docs/decisions.md"));
+    // The odd parts between backticks, of the first column.
+    let section = decisions.section("### Crates");
+    let columns = section.lines().filter_map(|line| line.strip_prefix("| "));
+    let firsts = columns.filter_map(|line| line.split(" |").next());
+    let named: BTreeSet<_> = firsts.flat_map(|first| first.split('`').skip(1).step_by(2)).collect();
     let mut without = BTreeSet::new();
-    for manifest in ["Cargo.toml", "crates/core/Cargo.toml", "pgrx-tests/Cargo.toml"] {
+    for manifest in MANIFESTS {
         let manifest = file(manifest);
         let mut is_list = false;
         for line in manifest.lines() {
@@ -336,7 +389,7 @@ fn every_crate_has_its_reason() {
                 is_list = line.ends_with("dependencies]");
             } else if let (true, Some((name, _))) = (is_list, line.split_once(" = ")) {
                 let is_ours = line.contains("path = ");
-                if !is_ours && !decisions.contains(&format!("| `{name}` |")) {
+                if !is_ours && !named.contains(name) {
                     without.insert(name.to_owned());
                 }
             }
