@@ -8,7 +8,8 @@
 //! Invariants:
 //! - A record of a key is inserted only by a transaction that holds the key's lock, and it holds
 //!   the lock until its commit is visible. So who waited for the lock and then looks, sees the record.
-//! - A finished record never changes; it is replaced only after it expired, under the key's lock.
+//! - A finished record never changes; it is replaced only after it expired, under the key's lock, and
+//!   deleted by purges and erasures.
 //! - A transaction with a transaction id commits only if every claim that it ever held is completed.
 //! - Nothing is kept between transactions.
 //! - No allocation in Rust has a size that a caller controls without a bound: a failed one would
