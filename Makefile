@@ -1,14 +1,14 @@
 # The commands people type; the work is done by the scripts in tools/.
 #
 #   PROFILE=release     with optimisation (server, demo, test)
-#   PG_MAJOR=15         PostgreSQL's major version
+#   PG=15               PostgreSQL's major version: 15, 16, 17 or 18; 15-assert for a 15 built with assertions
 
 PROFILE ?= debug
-PG_MAJOR ?= 15
+PG_MAJOR := $(or $(PG),$(PG_MAJOR),15)
 export PROFILE PG_MAJOR
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup demo test server psql stop example build bench bench-check fuzz fuzz-sql docs fmt lint clean
+.PHONY: help setup demo test server psql stop example build bench bench-check package package-test fuzz fuzz-sql docs fmt lint clean
 
 help: ## list the commands
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -36,6 +36,12 @@ example: setup ## an example service on the throwaway server; NAME=flask, PORT=8
 
 build: setup ## build the extension and install it into target/postgres-15
 	@tools/install-extension $(PG_MAJOR) $(PROFILE)
+
+package: setup ## a Debian package with an optimised build, target/package/*.deb
+	@PROFILE=release tools/package
+
+package-test: setup ## install, use, upgrade and remove that package in a bare Debian
+	@PROFILE=release tools/package-test
 
 bench: setup ## measure against what people write by hand, write docs/benchmarks; QUICK=1 for a first look
 	@tools/bench $(ARGS)

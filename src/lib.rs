@@ -21,6 +21,7 @@ mod clock;
 mod convert;
 mod error;
 mod guc;
+mod majors;
 mod memory;
 mod session;
 mod store;

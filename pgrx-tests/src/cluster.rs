@@ -88,6 +88,19 @@ impl Cluster {
         Database::open(&self.server, name)
     }
 
+    /// A new, empty database with a collation of ICU's; none on a server that is built without ICU
+    /// (of those that the tests run on: 16, and the one with assertions).
+    pub fn database_with_icu(&self, locale: &str) -> Option<Database<'_>> {
+        let mut client = self.server.connect(Role::Superuser, "postgres");
+        let has_icu = "SELECT FROM pg_collation WHERE collprovider = 'i' LIMIT 1";
+        if client.query_opt(has_icu, &[]).expect("an answer").is_none() {
+            eprintln!("not run: this server is built without ICU");
+            return None;
+        }
+        let options = "TEMPLATE template0 LOCALE_PROVIDER icu LOCALE 'C.UTF-8' ICU_LOCALE";
+        Some(self.database_with(&format!("{options} '{locale}'")))
+    }
+
     fn create_database(&self, name: &str, options: &str) {
         let mut client = self.server.connect(Role::Superuser, "postgres");
         let made = client.batch_execute(&format!("CREATE DATABASE {name} {options}"));

@@ -193,7 +193,10 @@ fn a_held_cursor_run_by_a_commit_without_writes_holds_nothing() {
 
 // ---- parallel workers ----------------------------------------------------------------------
 
-const PARALLEL: &str = "SET force_parallel_mode = on; SET parallel_setup_cost = 0;
+/// Its name until 15, and its name since.
+const PARALLEL: &str = "SELECT set_config(name, 'on', false) FROM pg_settings
+        WHERE name IN ('force_parallel_mode', 'debug_parallel_query');
+    SET parallel_setup_cost = 0;
     SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
     SET max_parallel_workers_per_gather = 2; SET parallel_leader_participation = off";
 

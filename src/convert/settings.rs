@@ -7,6 +7,7 @@ use idempotency_core::settings::Types;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 
+use crate::majors;
 use crate::session::subtransaction::attempt;
 
 /// What is looked up besides reading.
@@ -66,8 +67,7 @@ pub fn qualified_name(name: &str) -> Option<(CString, CString)> {
     attempt(
         // SAFETY: a zero-terminated string; what it raises is caught.
         move || unsafe {
-            let parts = pg_sys::stringToQualifiedNameList(name.as_ptr());
-            let parts = pgrx::PgList::<pg_sys::Node>::from_pg(parts);
+            let parts = majors::qualified_name(&name);
             let part = |i: usize| {
                 parts.get_ptr(i).map(|node| CStr::from_ptr(string_value(node)).to_owned())
             };
@@ -139,7 +139,6 @@ fn is_check(schema: &CStr, function: &CStr) -> bool {
     }
 }
 
-#[cfg(feature = "pg15")]
 unsafe fn string_value(node: *mut pg_sys::Node) -> *const std::ffi::c_char {
     // SAFETY: an element of a name list is a String node.
     unsafe { (*node.cast::<pg_sys::String>()).sval }

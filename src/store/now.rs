@@ -5,8 +5,9 @@
 //! looked at before, its old one after the commit. Where no transaction ended meanwhile, nothing was
 //! missed.
 
-use pgrx::pg_sys;
 use pgrx::prelude::*;
+
+use crate::majors;
 
 /// How many transactions that had a transaction id have ended since the server started.
 ///
@@ -14,9 +15,9 @@ use pgrx::prelude::*;
 /// (procarray.c), and tells by this count whether a snapshot can be used again
 /// (GetSnapshotDataReuse). So where it has not moved, nothing new is committed.
 pub fn completions() -> u64 {
-    // SAFETY: set up before any backend runs; eight aligned bytes are read in one piece. Who has
-    // just taken a lock reads no older value than its last holder left.
-    unsafe { (&raw const (*pg_sys::ShmemVariableCache).xactCompletionCount).read_volatile() }
+    // SAFETY: we run in a backend. Who has just taken a lock reads no older value than its last
+    // holder left.
+    unsafe { majors::xact_completion_count() }
 }
 
 /// Reads until the result is certain by itself, or no transaction has ended while it was read. A

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::now;
 use crate::convert::datum;
 use crate::error::Error;
+use crate::majors;
 
 /// The schema of all our tables.
 pub const SCHEMA: &CStr = c"idempotency";
@@ -106,18 +107,14 @@ impl Table {
     }
 
     fn is_as_expected(&self) -> bool {
-        // SAFETY: the descriptor of an open table has `natts` attributes.
-        let attributes = unsafe {
-            let descriptor = (*self.relation).rd_att;
-            (*descriptor).attrs.as_slice((*descriptor).natts as usize)
-        };
+        // SAFETY: an open table has a descriptor.
+        let attributes = unsafe { majors::attributes((*self.relation).rd_att) };
         let expected = self.layout.columns;
         let is_as_expected = |(attribute, oid): (&pg_sys::FormData_pg_attribute, &pg_sys::Oid)| {
             attribute.atttypid == *oid && !attribute.attisdropped
         };
         // SAFETY: the table is open.
-        let has_key =
-            unsafe { pg_sys::RelationGetPrimaryKeyIndex(self.relation) } != pg_sys::InvalidOid;
+        let has_key = unsafe { majors::primary_key(self.relation) } != pg_sys::InvalidOid;
         has_key
             && attributes.len() >= expected.len()
             && attributes.iter().zip(expected).all(is_as_expected)
@@ -130,12 +127,12 @@ impl Table {
         // SAFETY: the caller's promise; whatever raises in between, the transaction's abort cleans up.
         unsafe {
             let relation = self.relation;
-            let index = pg_sys::RelationGetPrimaryKeyIndex(relation);
+            let index = majors::primary_key(relation);
             let index = pg_sys::index_open(index, pg_sys::AccessShareLock as i32);
             let slot = pg_sys::table_slot_create(relation, std::ptr::null_mut());
             let mut keys = scan_keys(key);
             let snapshot = &raw mut pg_sys::SnapshotSelfData;
-            let scan = pg_sys::index_beginscan(relation, index, snapshot, key.len() as i32, 0);
+            let scan = majors::index_beginscan(relation, index, snapshot, key.len() as i32);
             pg_sys::index_rescan(
                 scan,
                 keys.as_mut_ptr(),

@@ -8,6 +8,7 @@
 use pgrx::pg_sys;
 
 use super::relation::Table;
+use crate::majors;
 
 /// Inserts a row.
 pub fn insert(table: &Table, row: &[Option<pg_sys::Datum>]) {
@@ -25,7 +26,7 @@ pub fn delete(table: &Table, key: &[Option<pg_sys::Datum>]) {
             // The row may have been written by this very command.
             pg_sys::CommandCounterIncrement();
             let relation = table.relation();
-            let index = pg_sys::RelationGetPrimaryKeyIndex(relation);
+            let index = majors::primary_key(relation);
             let wanted = virtual_slot(target.estate, relation, key);
             let found = target.slot(table);
             let lock = pg_sys::LockTupleMode::LockTupleExclusive;
@@ -135,9 +136,8 @@ impl Target {
     /// What the executor wants to have where it might have to evaluate a plan once more.
     unsafe fn no_plan(&self) -> pg_sys::EPQState {
         let mut epq = pg_sys::EPQState::default();
-        let (no_plan, no_marks) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: sets the struct's fields.
-        unsafe { pg_sys::EvalPlanQualInit(&mut epq, self.estate, no_plan, no_marks, -1) };
+        unsafe { majors::init_recheck(&mut epq, self.estate) };
         epq
     }
 }

@@ -1,0 +1,104 @@
+//! What has another name or shape in other major versions of PostgreSQL: the only place that asks
+//! which one this is built for.
+
+use std::ffi::CStr;
+
+use pgrx::pg_sys;
+
+/// How many transactions that had a transaction id have ended; the struct was renamed in 17
+/// (transam.h).
+///
+/// # Safety
+/// For backends only: the struct is set up before any of them runs.
+pub unsafe fn xact_completion_count() -> u64 {
+    // SAFETY: the caller's promise; eight aligned bytes are read in one piece.
+    unsafe {
+        #[cfg(any(feature = "pg15", feature = "pg16"))]
+        let counted = pg_sys::ShmemVariableCache;
+        #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+        let counted = pg_sys::TransamVariables;
+        (&raw const (*counted).xactCompletionCount).read_volatile()
+    }
+}
+
+/// The parts of a qualified name; since 16 it says where an error goes, which is NULL for "raise it".
+///
+/// # Safety
+/// A zero-terminated string. It raises where that is no name.
+pub unsafe fn qualified_name(name: &CStr) -> pgrx::PgList<pg_sys::Node> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        #[cfg(feature = "pg15")]
+        let parts = pg_sys::stringToQualifiedNameList(name.as_ptr());
+        #[cfg(not(feature = "pg15"))]
+        let parts = pg_sys::stringToQualifiedNameList(name.as_ptr(), std::ptr::null_mut());
+        pgrx::PgList::from_pg(parts)
+    }
+}
+
+/// The attributes of a tuple descriptor; in 18 they lie behind the compact ones (tupdesc.h).
+///
+/// # Safety
+/// A valid descriptor, which outlives the result.
+pub unsafe fn attributes<'a>(descriptor: pg_sys::TupleDesc) -> &'a [pg_sys::FormData_pg_attribute] {
+    // SAFETY: a descriptor has as many attributes as it says.
+    unsafe {
+        let count = (*descriptor).natts as usize;
+        #[cfg(not(feature = "pg18"))]
+        return (*descriptor).attrs.as_slice(count);
+        #[cfg(feature = "pg18")]
+        return std::slice::from_raw_parts(
+            (*descriptor).compact_attrs.as_ptr().add(count).cast(),
+            count,
+        );
+    }
+}
+
+/// The index of a table's primary key; in 18 one says whether it may be deferrable.
+///
+/// # Safety
+/// An open relation.
+pub unsafe fn primary_key(relation: pg_sys::Relation) -> pg_sys::Oid {
+    // SAFETY: the caller's promise.
+    unsafe {
+        #[cfg(not(feature = "pg18"))]
+        return pg_sys::RelationGetPrimaryKeyIndex(relation);
+        #[cfg(feature = "pg18")]
+        return pg_sys::RelationGetPrimaryKeyIndex(relation, false);
+    }
+}
+
+/// Starts an index scan; in 18 one can have it measured.
+///
+/// # Safety
+/// As index_beginscan says.
+pub unsafe fn index_beginscan(
+    relation: pg_sys::Relation,
+    index: pg_sys::Relation,
+    snapshot: pg_sys::Snapshot,
+    keys: i32,
+) -> pg_sys::IndexScanDesc {
+    // SAFETY: the caller's promise.
+    unsafe {
+        #[cfg(not(feature = "pg18"))]
+        return pg_sys::index_beginscan(relation, index, snapshot, keys, 0);
+        #[cfg(feature = "pg18")]
+        return pg_sys::index_beginscan(relation, index, snapshot, std::ptr::null_mut(), keys, 0);
+    }
+}
+
+/// A state for rechecking rows that others changed, without a plan; since 16 one names the result
+/// relations.
+///
+/// # Safety
+/// A valid executor state, which outlives `epq`.
+pub unsafe fn init_recheck(epq: &mut pg_sys::EPQState, estate: *mut pg_sys::EState) {
+    let (no_plan, no_marks) = (std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: the caller's promise.
+    unsafe {
+        #[cfg(feature = "pg15")]
+        pg_sys::EvalPlanQualInit(epq, estate, no_plan, no_marks, -1);
+        #[cfg(not(feature = "pg15"))]
+        pg_sys::EvalPlanQualInit(epq, estate, no_plan, no_marks, -1, std::ptr::null_mut());
+    }
+}
