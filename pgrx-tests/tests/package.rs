@@ -81,9 +81,9 @@ fn it_has_the_extension_and_its_documents_and_runs_nothing() {
     let (documents, others): (Vec<_>, Vec<_>) =
         all.iter().partition(|path| path.starts_with(&format!("{doc}/docs/")));
     let extension = format!("usr/share/postgresql/{major}/extension");
-    let upgrades = fs::read_dir(paths::repository().join("sql")).expect("the folder sql");
-    let upgrades =
-        upgrades.map(|entry| entry.expect("an entry").file_name().into_string().unwrap());
+    let scripts = |folder| fs::read_dir(paths::repository().join(folder)).expect("a folder");
+    let scripts = scripts("sql").chain(scripts("sql/releases"));
+    let scripts = scripts.map(|entry| entry.expect("an entry").file_name().into_string().unwrap());
     let mut expected = vec![
         format!("usr/lib/postgresql/{major}/lib/pg_idempotency.so"),
         format!("{extension}/pg_idempotency--{version}.sql"),
@@ -94,9 +94,10 @@ fn it_has_the_extension_and_its_documents_and_runs_nothing() {
             .map(|name| format!("{doc}/{name}")),
     );
     expected.extend(
-        upgrades.filter(|name| name.contains("--")).map(|name| format!("{extension}/{name}")),
+        scripts.filter(|name| name.contains("--")).map(|name| format!("{extension}/{name}")),
     );
     expected.sort();
+    expected.dedup();
     assert_eq!(others.into_iter().cloned().collect::<Vec<_>>(), expected);
     for page in ["guide", "reference", "operations", "decisions"] {
         assert!(documents.contains(&&format!("{doc}/docs/{page}.md")), "{page}: {documents:?}");
