@@ -41,6 +41,7 @@ need() {
 # The Debian mirror that this machine's apt is set up with.
 debian_mirror() {
   local mirror
+  # shellcheck disable=SC2016
   mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' \
     "Codename: $(. /etc/os-release; echo "$VERSION_CODENAME")" 'Component: main' | head -n 1)
   [ -n "$mirror" ] || die "apt knows no Debian mirror"
