@@ -21,23 +21,6 @@ locked=(${CI:+--locked})
 # The extension's version: Cargo.toml is the one place that has it.
 extension_version() { sed -nE '0,/^version = "([^"]+)"$/s//\1/p' Cargo.toml; }
 
-# need PACKAGE...: install those that are missing.
-need() {
-  local package reason missing=() become=()
-  for package; do
-    [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
-  done
-  [ ${#missing[@]} -gt 0 ] || return 0
-  command -v apt-get >/dev/null || die "missing, and there is no apt-get to install them: ${missing[*]}"
-  if [ "$(id -u)" != 0 ]; then
-    command -v sudo >/dev/null || die "missing Debian packages: ${missing[*]} (run as root, or install sudo)"
-    become=(sudo)
-  fi
-  say "installing Debian packages: ${missing[*]}"
-  reason=$("${become[@]}" tools/apt-install "${missing[@]}") ||
-    die "cannot install ${missing[*]}${reason:+: $reason}"
-}
-
 # The Debian mirror that this machine's apt is set up with.
 debian_mirror() {
   local mirror

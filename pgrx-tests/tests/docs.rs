@@ -330,9 +330,7 @@ fn every_package_that_is_installed_is_named() {
     let lines = scripts.lines().filter(|line| !line.trim_start().starts_with('#'));
     let lists = lines.filter_map(|line| {
         let behind = |mark| line.split_once(mark).map(|(_, behind)| behind);
-        behind("packages+=(")
-            .or_else(|| behind("|| need "))
-            .or_else(|| line.strip_prefix("need "))
+        behind("packages+=(").or_else(|| behind("|| need ")).or_else(|| line.strip_prefix("need "))
     });
     let words = lists.flat_map(|list| list.split(')').next().unwrap_or(list).split_whitespace());
     let packages: Vec<_> = words.filter(|word| !word.contains("[@]")).collect();
