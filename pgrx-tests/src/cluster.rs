@@ -74,6 +74,11 @@ impl Cluster {
         Cluster { server, template: OnceLock::new(), databases: AtomicU32::new(0) }
     }
 
+    /// The server alone, for whom it outlives the cluster: a standby may take its place.
+    pub fn into_server(self) -> Server {
+        self.server
+    }
+
     /// A new database that has the extension, the roles and the table `orders`.
     pub fn database(&self) -> Database<'_> {
         self.template.get_or_init(|| self.fill_template());

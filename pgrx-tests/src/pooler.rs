@@ -61,7 +61,8 @@ impl Pooler {
         self.port
     }
 
-    fn config(&self, database: &str) -> Config {
+    /// How to reach a database through it, as the backend role.
+    pub fn config(&self, database: &str) -> Config {
         let mut config = Config::new();
         config.host_path(&self.sockets).port(self.port).user(Role::Backend.name()).dbname(database);
         config

@@ -21,6 +21,11 @@ impl Standby {
         Standby { server }
     }
 
+    /// The server alone, for whom it becomes the primary.
+    pub fn into_server(self) -> Server {
+        self.server
+    }
+
     pub fn session(&self, database: &str, name: &str) -> Session {
         Session::open(&self.server, database, Role::Backend, name)
     }
