@@ -79,6 +79,17 @@ fn small_batches_come_to_an_end() {
     assert_eq!(hints(&db, IN_A_DAY), STRETCHES);
 }
 
+/// Catches what is noted of the parts in memory that is gone with the work on the records: a crash.
+#[test]
+fn one_batch_goes_through_many_parts() {
+    let db = Database::fresh();
+    fill(&db, "CASE WHEN n % 10 = 0 THEN now() END");
+    let mut session = purger(&db);
+    assert_eq!(session.value::<i64>(purge(100)), 100);
+    assert_eq!(purge_once(&mut session), (IN_A_STRETCH * STRETCHES - 1) / 10 - 100);
+    assert_eq!((purge_once(&mut session), hints(&db, IN_A_DAY)), (0, STRETCHES));
+}
+
 /// Who finds a part taken goes on with the next.
 #[test]
 fn two_purges_share_the_parts() {

@@ -49,17 +49,19 @@ pub struct Target {
     relation: *mut pg_sys::ResultRelInfo,
 }
 
+/// What is allocated for a target lives as long as the target: it may be used while a change of another
+/// table is under way, whose memory is current then, and is gone before.
 impl Target {
-    /// A slot for rows of the table, which lives as long as the target.
+    /// A slot for rows of the table.
     ///
     /// # Safety
     /// The target is the table's.
     pub unsafe fn slot(&self, table: &Table) -> *mut pg_sys::TupleTableSlot {
         // SAFETY: the caller's promise.
-        unsafe {
+        self.in_own_memory(|| unsafe {
             let slots = &raw mut (*self.estate).es_tupleTable;
             pg_sys::table_slot_create(table.relation(), slots)
-        }
+        })
     }
 
     /// Locks the row in a slot against all others; false where it is not there any more, and where
@@ -75,7 +77,7 @@ impl Target {
         let mut failure = pg_sys::TM_FailureData::default();
         // SAFETY: the caller's promise. The snapshot would only be asked for later versions of the
         // row, and none are wanted.
-        let result = unsafe {
+        let result = self.in_own_memory(|| unsafe {
             pg_sys::table_tuple_lock(
                 (*self.relation).ri_RelationDesc,
                 &raw mut (*slot).tts_tid,
@@ -87,7 +89,7 @@ impl Target {
                 0,
                 &mut failure,
             )
-        };
+        });
         result == pg_sys::TM_Result::TM_Ok
     }
 
@@ -97,10 +99,10 @@ impl Target {
     /// The target is the table's, and the row has its columns.
     pub unsafe fn insert(&self, table: &Table, row: &[Option<pg_sys::Datum>]) {
         // SAFETY: the caller's promise.
-        unsafe {
+        self.in_own_memory(|| unsafe {
             let slot = virtual_slot(self.estate, table.relation(), row);
             pg_sys::ExecSimpleRelationInsert(self.relation, self.estate, slot);
-        }
+        });
     }
 
     /// Puts a row in the place of the one in a slot, which the transaction has locked.
@@ -114,11 +116,11 @@ impl Target {
         row: &[Option<pg_sys::Datum>],
     ) {
         // SAFETY: the caller's promise.
-        unsafe {
+        self.in_own_memory(|| unsafe {
             let new = virtual_slot(self.estate, table.relation(), row);
             let epq = &mut self.no_plan();
             pg_sys::ExecSimpleRelationUpdate(self.relation, self.estate, epq, slot, new);
-        }
+        });
     }
 
     /// Deletes the row in a slot, which the transaction has locked.
@@ -127,10 +129,10 @@ impl Target {
     /// The slot has a row of the table.
     pub unsafe fn delete(&self, slot: *mut pg_sys::TupleTableSlot) {
         // SAFETY: the caller's promise.
-        unsafe {
+        self.in_own_memory(|| unsafe {
             let epq = &mut self.no_plan();
             pg_sys::ExecSimpleRelationDelete(self.relation, self.estate, epq, slot);
-        }
+        });
     }
 
     /// What the executor wants to have where it might have to evaluate a plan once more.
@@ -139,6 +141,17 @@ impl Target {
         // SAFETY: sets the struct's fields.
         unsafe { majors::init_recheck(&mut epq, self.estate) };
         epq
+    }
+
+    fn in_own_memory<R>(&self, f: impl FnOnce() -> R) -> R {
+        // SAFETY: the executor's memory lives as long as the target; an error puts the caller's back,
+        // as every abort does.
+        unsafe {
+            let context = pg_sys::MemoryContextSwitchTo((*self.estate).es_query_cxt);
+            let result = f();
+            pg_sys::MemoryContextSwitchTo(context);
+            result
+        }
     }
 }
 
