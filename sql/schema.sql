@@ -6,6 +6,7 @@ COMMENT ON SCHEMA idempotency IS 'Records and settings of the extension pg_idemp
 -- No CHECK constraints: the functions are the only writers, and the executor would parse each
 -- constraint anew for every insert. NOT NULL costs nothing.
 CREATE TABLE idempotency.records (
+    digest        uuid NOT NULL,
     scope         text COLLATE "C" NOT NULL,
     key_space     text COLLATE "C" NOT NULL,
     key           text COLLATE "C" NOT NULL,
@@ -22,10 +23,11 @@ CREATE TABLE idempotency.records (
     created_at    timestamptz NOT NULL,
     completed_at  timestamptz,
     expires_at    timestamptz,
-    CONSTRAINT records_pkey PRIMARY KEY (scope, key_space, key)
+    CONSTRAINT records_pkey PRIMARY KEY (digest)
 );
 COMMENT ON TABLE idempotency.records IS 'One row per executed request: who asked for what under which key, and the answer that every later caller gets';
 COMMENT ON CONSTRAINT records_pkey ON idempotency.records IS 'The last line of defence; the key''s lock comes before it';
+COMMENT ON COLUMN idempotency.records.digest IS 'The first 128 bits of a SHA-256 over scope, key space and key';
 COMMENT ON COLUMN idempotency.records.scope IS 'Principal or tenant';
 COMMENT ON COLUMN idempotency.records.key_space IS 'The operation, or the name that several operations share';
 COMMENT ON COLUMN idempotency.records.key IS 'The key, without the quotation marks and white space of its header';
@@ -90,6 +92,7 @@ COMMENT ON COLUMN idempotency.stretches.due IS 'When the first of its records ex
 -- while, so that a worker that lost its lease learns that, and not that its token is unknown.
 CREATE TABLE idempotency.leases (
     token          uuid NOT NULL,
+    digest         uuid NOT NULL,
     scope          text COLLATE "C" NOT NULL,
     key_space      text COLLATE "C" NOT NULL,
     key            text COLLATE "C" NOT NULL,
@@ -107,6 +110,7 @@ COMMENT ON CONSTRAINT leases_pkey ON idempotency.leases IS 'One row per token';
 COMMENT ON INDEX idempotency.leases_open IS 'Finds leases that have run out';
 COMMENT ON INDEX idempotency.leases_ended IS 'Finds leases that ended long ago, for idempotency_purge';
 COMMENT ON COLUMN idempotency.leases.token IS 'Token of the claim';
+COMMENT ON COLUMN idempotency.leases.digest IS 'Names the record, as there';
 COMMENT ON COLUMN idempotency.leases.scope IS 'Principal or tenant';
 COMMENT ON COLUMN idempotency.leases.key_space IS 'The operation, or the name that several operations share';
 COMMENT ON COLUMN idempotency.leases.key IS 'The key';

@@ -4,7 +4,7 @@ use crate::database::Database;
 use crate::process;
 use crate::server::{self, Server};
 use crate::session::Role;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{LazyLock, OnceLock};
 
@@ -136,5 +136,11 @@ impl Deref for Cluster {
 
     fn deref(&self) -> &Server {
         &self.server
+    }
+}
+
+impl DerefMut for Cluster {
+    fn deref_mut(&mut self) -> &mut Server {
+        &mut self.server
     }
 }

@@ -18,6 +18,8 @@ pub struct Server {
     sockets: PathBuf,
     port: u16,
     postmaster: Mutex<Option<Process>>,
+    /// What runs the postmaster: a program and its arguments; empty where it runs by itself.
+    wrapper: Vec<String>,
 }
 
 /// What a server listens on that nobody has told otherwise: a socket in a folder of its own.
@@ -59,7 +61,19 @@ impl Server {
             process::remove_at_the_end(path);
             fs::create_dir_all(path).expect("a folder for the server");
         }
-        Server { bin: bin.to_owned(), folder, sockets, port: PORT, postmaster: Mutex::new(None) }
+        Server {
+            bin: bin.to_owned(),
+            folder,
+            sockets,
+            port: PORT,
+            postmaster: Mutex::new(None),
+            wrapper: Vec::new(),
+        }
+    }
+
+    /// From the next start on, the postmaster is run by this program with these arguments.
+    pub fn run_by(&mut self, wrapper: Vec<String>) {
+        self.wrapper = wrapper;
     }
 
     pub fn data(&self) -> PathBuf {
@@ -105,7 +119,14 @@ impl Server {
     fn spawn(&self) -> Process {
         let log =
             OpenOptions::new().create(true).append(true).open(self.log_path()).expect("the log");
-        let mut command = program_in(&self.bin, "postgres");
+        let mut command = match self.wrapper.split_first() {
+            None => program_in(&self.bin, "postgres"),
+            Some((wrapper, arguments)) => {
+                let mut command = as_nobody_special(Path::new(wrapper));
+                command.args(arguments).arg(self.bin.join("postgres"));
+                command
+            }
+        };
         command.arg("-D").arg(self.data()).arg("-k").arg(&self.sockets);
         command.stderr(log.try_clone().expect("the log")).stdout(log);
         Process::spawn(&mut command)

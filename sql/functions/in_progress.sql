@@ -29,7 +29,7 @@ CREATE VIEW idempotency.in_progress AS
         SELECT idempotency_key_lock(l.scope, l.key_space, l.key) AS key_lock, r.scope, r.operation, r.key_space, r.key,
                l.token, r.attempt, r.created_at, l.recovery_point, l.deadline
         FROM idempotency.leases AS l
-        JOIN idempotency.records AS r ON r.scope = l.scope AND r.key_space = l.key_space AND r.key = l.key AND r.token = l.token
+        JOIN idempotency.records AS r ON r.digest = l.digest AND r.token = l.token
         WHERE NOT l.ended AND r.completed_at IS NULL
     ), keys AS (
         SELECT coalesce(h.key_lock, l.key_lock) AS key_lock, h.classid, h.objid, h.pid, p.gid, l.scope, l.operation,

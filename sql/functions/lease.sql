@@ -44,7 +44,7 @@ CREATE VIEW idempotency.abandoned AS
     SELECT r.scope, r.operation, r.key_space, r.key, l.token, r.attempt, l.recovery_point, l.recovery_data, l.data,
            r.fingerprint, r.created_at, l.deadline AS expired_at
     FROM idempotency.leases AS l
-    JOIN idempotency.records AS r ON r.scope = l.scope AND r.key_space = l.key_space AND r.key = l.key AND r.token = l.token
+    JOIN idempotency.records AS r ON r.digest = l.digest AND r.token = l.token
     WHERE NOT l.ended AND l.deadline <= pg_catalog.clock_timestamp() AND r.completed_at IS NULL;
 COMMENT ON VIEW idempotency.abandoned IS 'Requests whose lease has run out before they were completed';
 COMMENT ON COLUMN idempotency.abandoned.scope IS 'Principal or tenant';

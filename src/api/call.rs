@@ -88,11 +88,10 @@ impl<'a> Call<'a> {
         match key::parse(header, &self.policy.key) {
             Err(fault) => Addressed::Invalid(fault),
             Ok(key) if self.is_from_the_future(&key) => Addressed::Invalid(key::Fault::InTheFuture),
-            Ok(key) => Addressed::To(Identity {
-                scope: scope.into(),
-                key_space: self.policy.key_space(self.operation).into(),
-                key: key.into_owned(),
-            }),
+            Ok(key) => {
+                let key_space = self.policy.key_space(self.operation);
+                Addressed::To(Identity::new(scope.into(), key_space.into(), key.into_owned()))
+            }
         }
     }
 
@@ -165,7 +164,7 @@ fn wrong_length(length: usize) -> Error {
 }
 
 /// # Errors
-/// 22023 where a name is longer than the primary key can hold.
+/// 22023 where a name is longer than [`MAX_BYTES`].
 pub fn check_length(argument: &'static str, value: &str) -> Result<(), Error> {
     if value.len() <= MAX_BYTES {
         return Ok(());

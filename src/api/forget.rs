@@ -76,10 +76,8 @@ impl Request {
 
     /// The requests that scope, operation and key name, where all three are given.
     fn named(&self) -> BTreeSet<Identity> {
-        let identity = |key: &String, key_space: &String| Identity {
-            scope: self.wanted.scope.clone(),
-            key_space: key_space.clone(),
-            key: key.clone(),
+        let identity = |key: &String, key_space: &String| {
+            Identity::new(self.wanted.scope.clone(), key_space.clone(), key.clone())
         };
         let keys = self.wanted.key.iter();
         keys.flat_map(|key| self.key_spaces.iter().map(|space| identity(key, space))).collect()

@@ -17,10 +17,7 @@ fn key_lock(scope: &Text<'_>, key_space: &Text<'_>, key: &Text<'_>) -> Result<i6
     let part = |name, part: &Text<'_>| {
         check_length(name, part.as_str()).map(|()| part.as_str().to_owned())
     };
-    let identity = Identity {
-        scope: part("scope", scope)?,
-        key_space: part("key_space", key_space)?,
-        key: part("key", key)?,
-    };
+    let identity =
+        Identity::new(part("scope", scope)?, part("key_space", key_space)?, part("key", key)?);
     Ok(identity.lock_hash().cast_signed())
 }

@@ -265,6 +265,17 @@ impl Error {
         )
     }
 
+    /// XX001: a record is not that of the key whose digest it has. It does not say whose it is: that
+    /// may be another tenant.
+    pub fn wrong_record(identity: &Identity) -> Self {
+        Self::new(
+            "XX001",
+            "the record with this key's digest is that of another key",
+            format!("The digest of {} is {}.", named(identity), identity.digest()),
+            "Nothing was executed. The record was changed or inserted by hand, or two keys share 128 bits of SHA-256.",
+        )
+    }
+
     /// IK001: the claim comes too late.
     pub fn out_of_order(fault: &order::Fault, identity: &Identity) -> Self {
         match fault {
@@ -419,6 +430,6 @@ fn unsettled(why: Unsettled) -> &'static str {
 }
 
 fn named(identity: &Identity) -> String {
-    let Identity { scope, key_space, key } = identity;
+    let Identity { scope, key_space, key, .. } = identity;
     format!("key \"{key}\" of scope \"{scope}\" in key space \"{key_space}\"")
 }

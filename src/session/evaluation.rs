@@ -10,10 +10,11 @@ use std::ffi::c_void;
 
 use idempotency_core::identity::Identity;
 use pgrx::pg_sys;
+use uuid::Uuid;
 
 thread_local! {
-    /// Who was called for, in which memory context.
-    static CALLS: RefCell<Vec<(usize, Identity)>> = const { RefCell::new(Vec::new()) };
+    /// Who was called for, by its digest, in which memory context.
+    static CALLS: RefCell<Vec<(usize, Uuid)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Notes a call; true where the same evaluation has called for the same identity before.
@@ -23,14 +24,14 @@ pub fn is_repeated(identity: &Identity) -> bool {
     let address = context as usize;
     let (known, repeated) = CALLS.with_borrow(|calls| {
         let mut here = calls.iter().filter(|(at, _)| *at == address).peekable();
-        (here.peek().is_some(), here.any(|(_, other)| other == identity))
+        (here.peek().is_some(), here.any(|(_, other)| *other == identity.digest()))
     });
     if !known {
         // SAFETY: the context is alive, and forgets the callback when it is reset.
         unsafe { forget_when_reset(context) };
     }
     if !repeated {
-        CALLS.with_borrow_mut(|calls| calls.push((address, identity.clone())));
+        CALLS.with_borrow_mut(|calls| calls.push((address, identity.digest())));
     }
     repeated
 }

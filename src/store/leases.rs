@@ -13,11 +13,12 @@ use super::write;
 use crate::convert::datum;
 use crate::error::Error;
 
-const COLUMNS: usize = 9;
+const COLUMNS: usize = 10;
 
 static LAYOUT: Layout = Layout {
     name: c"leases",
     columns: &[
+        pg_sys::UUIDOID,
         pg_sys::UUIDOID,
         pg_sys::TEXTOID,
         pg_sys::TEXTOID,
@@ -33,12 +34,12 @@ static LAYOUT: Layout = Layout {
 /// The numbers of columns in the table, from 1.
 const TOKEN: i16 = 1;
 /// Of the scope.
-pub const SCOPE: i16 = 2;
-const KEY_SPACE: i16 = 3;
+pub const SCOPE: i16 = 3;
+const KEY_SPACE: i16 = 4;
 /// Of the key.
-pub const KEY: i16 = 4;
-const DEADLINE: i16 = 5;
-const ENDED: i16 = 9;
+pub const KEY: i16 = 5;
+const DEADLINE: i16 = 6;
+const ENDED: i16 = 10;
 
 /// The order in which rows of ended leases are purged.
 pub static BY_DEADLINE: ByTime = ByTime { index: c"leases_ended", column: DEADLINE };
@@ -89,7 +90,7 @@ pub fn insert(row: &LeaseRow) -> Result<(), Error> {
 /// 55000 where the table is not as this library expects.
 pub fn update(row: &LeaseRow) -> Result<(), Error> {
     let table = Table::open(&LAYOUT, pg_sys::RowExclusiveLock)?;
-    write::replace(&table, &row.columns());
+    write::replace(&table, &row.columns())?;
     table.close();
     Ok(())
 }
@@ -147,7 +148,7 @@ pub unsafe fn token(slot: *mut pg_sys::TupleTableSlot) -> Option<Uuid> {
 pub unsafe fn identity(slot: *mut pg_sys::TupleTableSlot) -> Identity {
     // SAFETY: the caller's promise.
     let text = |column| unsafe { walk::text(slot, column) };
-    Identity { scope: text(SCOPE), key_space: text(KEY_SPACE), key: text(KEY) }
+    Identity::new(text(SCOPE), text(KEY_SPACE), text(KEY))
 }
 
 /// The row of the same lease, ended, with nothing but token and deadline.
@@ -159,7 +160,7 @@ pub unsafe fn blank(slot: *mut pg_sys::TupleTableSlot) -> [Option<pg_sys::Datum>
     let (token, deadline) = unsafe { (token(slot), deadline(slot)) };
     let lease = Lease { token: token.unwrap_or_default(), deadline };
     let nothing = String::new;
-    let identity = Identity { scope: nothing(), key_space: nothing(), key: nothing() };
+    let identity = Identity::new(nothing(), nothing(), nothing());
     let (recovery_point, recovery_data, data) = (None, None, None);
     LeaseRow { lease, identity, recovery_point, recovery_data, data, ended: true }.columns()
 }
@@ -173,6 +174,7 @@ impl LeaseRow {
     fn columns(&self) -> [Option<pg_sys::Datum>; COLUMNS] {
         [
             Some(datum::uuid(self.lease.token)),
+            Some(datum::uuid(self.identity.digest())),
             Some(datum::text(&self.identity.scope)),
             Some(datum::text(&self.identity.key_space)),
             Some(datum::text(&self.identity.key)),
@@ -185,7 +187,7 @@ impl LeaseRow {
     }
 
     fn from_columns(columns: &[Option<pg_sys::Datum>; COLUMNS]) -> Self {
-        let [token, scope, key_space, key, deadline, recovery_point, recovery_data, data, ended] =
+        let [token, _, scope, key_space, key, deadline, recovery_point, recovery_data, data, ended] =
             *columns;
         // SAFETY: the columns' types were checked when the table was opened.
         let text = |column: Option<pg_sys::Datum>| unsafe {
@@ -197,7 +199,7 @@ impl LeaseRow {
                 token: token.map(|token| unsafe { datum::to_uuid(token) }).unwrap_or_default(),
                 deadline: deadline.map_or(Micros::MIN, |deadline| deadline.value() as Micros),
             },
-            identity: Identity { scope: text(scope), key_space: text(key_space), key: text(key) },
+            identity: Identity::new(text(scope), text(key_space), text(key)),
             recovery_point,
             recovery_data,
             data,

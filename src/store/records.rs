@@ -16,11 +16,13 @@ use super::write;
 use crate::convert::datum;
 use crate::error::Error;
 
-const COLUMNS: usize = 16;
+const COLUMNS: usize = 17;
 
 /// The columns, in the order of `sql/schema.sql`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
+    /// The primary key: the digest of scope, key space and key.
+    Digest,
     /// Principal or tenant.
     Scope,
     /// The operation, or the name that several share.
@@ -65,6 +67,7 @@ impl Column {
 static LAYOUT: Layout = Layout { name: c"records", columns: &TYPES };
 
 const TYPES: [pg_sys::Oid; COLUMNS] = [
+    pg_sys::UUIDOID,
     pg_sys::TEXTOID,
     pg_sys::TEXTOID,
     pg_sys::TEXTOID,
@@ -93,9 +96,10 @@ impl Row {
         Self([None; COLUMNS])
     }
 
-    /// A row of nothing but its primary key.
+    /// A row of nothing but what names it.
     fn named(identity: &Identity) -> Self {
         Self::new()
+            .with(Column::Digest, Some(datum::uuid(identity.digest())))
             .with(Column::Scope, Some(datum::text(&identity.scope)))
             .with(Column::KeySpace, Some(datum::text(&identity.key_space)))
             .with(Column::Key, Some(datum::text(&identity.key)))
@@ -137,10 +141,20 @@ impl Row {
     /// The identity.
     pub fn identity(&self) -> Identity {
         let text = |column| self.text(column).unwrap_or_default().to_owned();
-        Identity {
-            scope: text(Column::Scope),
-            key_space: text(Column::KeySpace),
-            key: text(Column::Key),
+        Identity::new(text(Column::Scope), text(Column::KeySpace), text(Column::Key))
+    }
+
+    /// The row, found by its digest, if it is that of the identity.
+    ///
+    /// # Errors
+    /// XX001 where it is another's: a record was written by hand, or two identities share a digest.
+    fn of_identity(self, identity: &Identity) -> Result<Self, Error> {
+        let names = [Column::Scope, Column::KeySpace, Column::Key].map(|column| self.text(column));
+        let wanted = [&identity.scope, &identity.key_space, &identity.key];
+        if names == wanted.map(|name| Some(name.as_str())) {
+            Ok(self)
+        } else {
+            Err(Error::wrong_record(identity))
         }
     }
 
@@ -174,23 +188,22 @@ impl Row {
 /// The row of an identity, as it is committed now or was written by this transaction.
 ///
 /// # Errors
-/// 55000 where the table is not as this library expects.
+/// 55000 where the table is not as this library expects, XX001 where the row is another identity's.
 pub fn find(identity: &Identity) -> Result<Option<Row>, Error> {
     let table = Table::open(&LAYOUT, pg_sys::AccessShareLock)?;
-    let row = table.find(&key(identity));
+    let row = table.find(&[Key::Uuid(identity.digest())]);
     table.close();
-    Ok(row.map(Row))
+    row.map(|row| Row(row).of_identity(identity)).transpose()
 }
 
 /// Inserts a record; where `replaces` says so, the one that is there gives way.
 ///
 /// # Errors
-/// 55000 where the table is not as this library expects. What PostgreSQL and the table's triggers
-/// raise is passed on.
+/// As for [`find`]. What PostgreSQL and the table's triggers raise is passed on.
 pub fn insert(identity: &Identity, row: &Row, replaces: bool) -> Result<(), Error> {
     let table = Table::open(&LAYOUT, pg_sys::RowExclusiveLock)?;
     if replaces {
-        write::delete(&table, &Row::named(identity).0);
+        remove(&table, identity)?;
     }
     write::insert(&table, &row.0);
     table.close();
@@ -203,7 +216,7 @@ pub fn insert(identity: &Identity, row: &Row, replaces: bool) -> Result<(), Erro
 /// As for [`insert`].
 pub fn delete(identity: &Identity) -> Result<(), Error> {
     let table = Table::open(&LAYOUT, pg_sys::RowExclusiveLock)?;
-    write::delete(&table, &Row::named(identity).0);
+    remove(&table, identity)?;
     table.close();
     Ok(())
 }
@@ -250,13 +263,9 @@ pub unsafe fn token(slot: *mut pg_sys::TupleTableSlot) -> Option<Uuid> {
 pub unsafe fn identity(slot: *mut pg_sys::TupleTableSlot) -> Identity {
     // SAFETY: the caller's promise.
     let text = |column: Column| unsafe { walk::text(slot, column.number()) };
-    Identity {
-        scope: text(Column::Scope),
-        key_space: text(Column::KeySpace),
-        key: text(Column::Key),
-    }
+    Identity::new(text(Column::Scope), text(Column::KeySpace), text(Column::Key))
 }
 
-fn key(identity: &Identity) -> [Key<'_>; 3] {
-    [&identity.scope, &identity.key_space, &identity.key].map(|part| Key::Text(part))
+fn remove(table: &Table, identity: &Identity) -> Result<(), Error> {
+    write::delete(table, &Row::named(identity).0, |row| Row(row).of_identity(identity).map(drop))
 }

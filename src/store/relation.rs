@@ -268,7 +268,7 @@ unsafe fn is_plain(node: *mut pg_sys::Node) -> bool {
 }
 
 /// The most columns in a primary key of ours.
-const MAX_KEY_COLUMNS: usize = 3;
+const MAX_KEY_COLUMNS: usize = 1;
 
 /// The primary key's columns, equal to the given values.
 unsafe fn scan_keys(values: &[Key<'_>]) -> [pg_sys::ScanKeyData; MAX_KEY_COLUMNS] {
@@ -286,7 +286,10 @@ unsafe fn scan_keys(values: &[Key<'_>]) -> [pg_sys::ScanKeyData; MAX_KEY_COLUMNS
 }
 
 /// The slot's row, in memory of its own: the slot's page is unpinned before the row is used.
-unsafe fn copy<const COLUMNS: usize>(
+///
+/// # Safety
+/// The slot holds a row of the relation, whose layout was checked.
+pub unsafe fn copy<const COLUMNS: usize>(
     relation: pg_sys::Relation,
     slot: *mut pg_sys::TupleTableSlot,
 ) -> [Option<pg_sys::Datum>; COLUMNS] {

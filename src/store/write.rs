@@ -7,7 +7,8 @@
 
 use pgrx::pg_sys;
 
-use super::relation::Table;
+use super::relation::{self, Table};
+use crate::error::Error;
 use crate::majors;
 
 /// Inserts a row.
@@ -16,9 +17,16 @@ pub fn insert(table: &Table, row: &[Option<pg_sys::Datum>]) {
     change(table, |target| unsafe { target.insert(table, row) });
 }
 
-/// Deletes the row that has this primary key, if it is there. A purge or another that deletes it at
-/// this very moment is waited for.
-pub fn delete(table: &Table, key: &[Option<pg_sys::Datum>]) {
+/// Deletes the row that has this primary key, if it is there and `check` lets it. A purge
+/// or another that deletes it at this very moment is waited for.
+///
+/// # Errors
+/// What `check` says of the row.
+pub fn delete<const COLUMNS: usize>(
+    table: &Table,
+    key: &[Option<pg_sys::Datum>; COLUMNS],
+    check: impl FnOnce([Option<pg_sys::Datum>; COLUMNS]) -> Result<(), Error>,
+) -> Result<(), Error> {
     change(table, |target| {
         // SAFETY: the target is the table's; the key's columns come first, and all that are looked
         // at are those of the primary key.
@@ -31,16 +39,25 @@ pub fn delete(table: &Table, key: &[Option<pg_sys::Datum>]) {
             let found = target.slot(table);
             let lock = pg_sys::LockTupleMode::LockTupleExclusive;
             if pg_sys::RelationFindReplTupleByIndex(relation, index, lock, wanted, found) {
+                check(relation::copy(relation, found))?;
                 target.delete(found);
             }
         }
-    });
+        Ok(())
+    })
 }
 
 /// Puts a row in the place of the one that has its primary key.
-pub fn replace(table: &Table, row: &[Option<pg_sys::Datum>]) {
-    delete(table, row);
+///
+/// # Errors
+/// None of our own.
+pub fn replace<const COLUMNS: usize>(
+    table: &Table,
+    row: &[Option<pg_sys::Datum>; COLUMNS],
+) -> Result<(), Error> {
+    delete(table, row, |_| Ok(()))?;
     insert(table, row);
+    Ok(())
 }
 
 /// What the executor needs to change rows.
@@ -156,12 +173,12 @@ impl Target {
 }
 
 /// Changes the table as its owner, and fires the triggers that this queued.
-pub fn change(table: &Table, execute: impl FnOnce(&Target)) {
+pub fn change<R>(table: &Table, execute: impl FnOnce(&Target) -> R) -> R {
     // SAFETY: the table is open for writing.
-    table.as_owner(|| unsafe { with_target(table.relation(), execute) });
+    table.as_owner(|| unsafe { with_target(table.relation(), execute) })
 }
 
-unsafe fn with_target(relation: pg_sys::Relation, execute: impl FnOnce(&Target)) {
+unsafe fn with_target<R>(relation: pg_sys::Relation, execute: impl FnOnce(&Target) -> R) -> R {
     // SAFETY: the steps of worker.c's apply_handle_insert, without a range table: index 0 says that
     // there is none, and the executor then looks for no column permissions. After an error the
     // executor's memory and the indexes are given back by the transaction's abort.
@@ -178,12 +195,13 @@ unsafe fn with_target(relation: pg_sys::Relation, execute: impl FnOnce(&Target))
         (*estate).es_output_cid = pg_sys::GetCurrentCommandId(true);
         pg_sys::ExecOpenIndices(target, false);
         pg_sys::AfterTriggerBeginQuery();
-        execute(&Target { estate, relation: target });
+        let result = execute(&Target { estate, relation: target });
         pg_sys::AfterTriggerEndQuery(estate);
         pg_sys::ExecCloseIndices(target);
         pg_sys::ExecResetTupleTable((*estate).es_tupleTable, false);
         pg_sys::MemoryContextSwitchTo(context);
         pg_sys::FreeExecutorState(estate);
+        result
     }
 }
 

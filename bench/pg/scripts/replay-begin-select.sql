@@ -1,4 +1,4 @@
 \set key random(1, :records)
 BEGIN;
-SELECT operation, status, headers, body FROM idempotency.records WHERE scope = :scope::text AND key_space = :operation::text AND key = :key::text;
+SELECT operation, status, headers, body FROM bench.floor WHERE scope = :scope::text AND operation = :operation::text AND key = :key::text;
 COMMIT;

@@ -1,5 +1,5 @@
--- What the contenders write to. Every hand-written table of keys is a copy of our own: the same
--- columns, the same primary key.
+-- What the contenders write to. Every hand-written table of keys keeps what our own keeps, under the
+-- primary key that people give it: the names themselves.
 
 CREATE SCHEMA bench;
 GRANT USAGE ON SCHEMA bench TO backend;
@@ -12,10 +12,27 @@ CREATE TABLE bench.orders (
     created_at timestamptz NOT NULL DEFAULT now()
 );
 
-CREATE TABLE bench.floor (LIKE idempotency.records INCLUDING ALL);
-CREATE TABLE bench.upsert (LIKE idempotency.records INCLUDING ALL);
-CREATE TABLE bench.plpgsql (LIKE idempotency.records INCLUDING ALL);
-CREATE TABLE bench.advisory (LIKE idempotency.records INCLUDING ALL);
+CREATE TABLE bench.floor (
+    scope         text COLLATE "C" NOT NULL,
+    operation     text COLLATE "C" NOT NULL,
+    key           text COLLATE "C" NOT NULL,
+    fingerprint   bytea,
+    status        integer,
+    headers       jsonb,
+    body          bytea,
+    resource_type text COLLATE "C",
+    resource_id   text COLLATE "C",
+    withheld      text COLLATE "C",
+    token         uuid NOT NULL,
+    attempt       integer NOT NULL,
+    created_at    timestamptz NOT NULL,
+    completed_at  timestamptz,
+    expires_at    timestamptz,
+    PRIMARY KEY (scope, operation, key)
+);
+CREATE TABLE bench.upsert (LIKE bench.floor INCLUDING ALL);
+CREATE TABLE bench.plpgsql (LIKE bench.floor INCLUDING ALL);
+CREATE TABLE bench.advisory (LIKE bench.floor INCLUDING ALL);
 
 -- What the hand-written functions return: as much of an answer as a backend needs.
 CREATE TYPE bench.answer AS (outcome text, status integer, headers jsonb, body bytea);
@@ -27,14 +44,14 @@ RETURNS bench.answer LANGUAGE plpgsql AS $$
 DECLARE
     found_row bench.plpgsql;
 BEGIN
-    INSERT INTO bench.plpgsql (scope, key_space, key, operation, fingerprint, token, attempt, created_at)
-    VALUES (in_scope, in_operation, in_key, in_operation, in_fingerprint, in_token, 1, clock_timestamp())
+    INSERT INTO bench.plpgsql (scope, operation, key, fingerprint, token, attempt, created_at)
+    VALUES (in_scope, in_operation, in_key, in_fingerprint, in_token, 1, clock_timestamp())
     ON CONFLICT DO NOTHING;
     IF FOUND THEN
         RETURN ('claimed', NULL, NULL, NULL)::bench.answer;
     END IF;
     SELECT * INTO found_row FROM bench.plpgsql
-    WHERE scope = in_scope AND key_space = in_operation AND key = in_key;
+    WHERE scope = in_scope AND operation = in_operation AND key = in_key;
     IF found_row.fingerprint IS DISTINCT FROM in_fingerprint THEN
         RETURN ('mismatch', 422, NULL, NULL)::bench.answer;
     END IF;
@@ -47,7 +64,7 @@ RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE bench.plpgsql
     SET status = in_status, headers = in_headers, body = in_body, completed_at = clock_timestamp()
-    WHERE scope = in_scope AND key_space = in_operation AND key = in_key;
+    WHERE scope = in_scope AND operation = in_operation AND key = in_key;
     RETURN 'completed';
 END
 $$;
@@ -61,7 +78,7 @@ DECLARE
     lock bigint;
 BEGIN
     SELECT * INTO found_row FROM bench.advisory
-    WHERE scope = in_scope AND key_space = in_operation AND key = in_key;
+    WHERE scope = in_scope AND operation = in_operation AND key = in_key;
     IF NOT FOUND THEN
         lock := hashtextextended(in_scope || '/' || in_operation || '/' || in_key, 0);
         IF wait THEN
@@ -70,7 +87,7 @@ BEGIN
             RETURN ('in_progress', 409, NULL, NULL)::bench.answer;
         END IF;
         SELECT * INTO found_row FROM bench.advisory
-        WHERE scope = in_scope AND key_space = in_operation AND key = in_key;
+        WHERE scope = in_scope AND operation = in_operation AND key = in_key;
         IF NOT FOUND THEN
             RETURN ('claimed', NULL, NULL, NULL)::bench.answer;
         END IF;
@@ -85,16 +102,20 @@ $$;
 CREATE FUNCTION bench.advisory_complete(in_scope text, in_operation text, in_key text, in_fingerprint bytea, in_token uuid, in_status integer, in_headers jsonb, in_body bytea)
 RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO bench.advisory (scope, key_space, key, operation, fingerprint, status, headers, body, token, attempt, created_at, completed_at)
-    VALUES (in_scope, in_operation, in_key, in_operation, in_fingerprint, in_status, in_headers, in_body, in_token, 1, now(), clock_timestamp());
+    INSERT INTO bench.advisory (scope, operation, key, fingerprint, status, headers, body, token, attempt, created_at, completed_at)
+    VALUES (in_scope, in_operation, in_key, in_fingerprint, in_status, in_headers, in_body, in_token, 1, now(), clock_timestamp());
     RETURN 'completed';
 END
 $$;
 
 GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA bench TO backend;
--- Replays are compared with a look-up in the very same table.
-GRANT USAGE ON SCHEMA idempotency TO backend;
-GRANT SELECT ON idempotency.records TO backend;
+
+-- The digest that our own primary key is, as in docs/design/layout.md.
+CREATE FUNCTION bench.digest(scope text, key_space text, key text) RETURNS uuid LANGUAGE sql
+RETURN encode(substr(sha256(
+    int8send(octet_length(scope)) || convert_to(scope, 'UTF8') ||
+    int8send(octet_length(key_space)) || convert_to(key_space, 'UTF8') ||
+    int8send(octet_length(key)) || convert_to(key, 'UTF8')), 1, 16), 'hex')::uuid;
 
 -- The same finished records in every table of keys, no orders, statistics, and nothing dirty.
 CREATE PROCEDURE bench.reset(records integer) LANGUAGE plpgsql AS $$
@@ -102,21 +123,25 @@ DECLARE
     key_table regclass;
 BEGIN
     TRUNCATE bench.orders RESTART IDENTITY;
-    FOREACH key_table IN ARRAY ARRAY['idempotency.records', 'bench.floor', 'bench.upsert',
-                                     'bench.plpgsql', 'bench.advisory']::regclass[]
+    TRUNCATE bench.floor, bench.upsert, bench.plpgsql, bench.advisory, idempotency.records;
+    INSERT INTO bench.floor (scope, operation, key, fingerprint, status, headers, body, token, attempt,
+                             created_at, completed_at)
+    SELECT 'tenant-0001', 'POST /orders', n::text,
+           '\x5f1d7a84db00d2fce00b31a7fc73224f0c5d3b1e6f7a8d9c0b1a2f3e4d5c6b7a', 201,
+           '{"content-type": "application/json"}',
+           convert_to(rpad('{"n":' || n || ',"note":"', 196, 'x') || '"}', 'UTF8'),
+           gen_random_uuid(), 1, now(), now()
+    FROM generate_series(1, records) AS n;
+    INSERT INTO idempotency.records (digest, scope, key_space, key, operation, fingerprint, status, headers,
+                                     body, token, attempt, created_at, completed_at)
+    SELECT bench.digest(scope, operation, key), scope, operation, key, operation, fingerprint, status,
+           headers, body, token, attempt, created_at, completed_at
+    FROM bench.floor;
+    FOREACH key_table IN ARRAY ARRAY['bench.upsert', 'bench.plpgsql', 'bench.advisory']::regclass[]
     LOOP
-        EXECUTE format('TRUNCATE %s', key_table);
-        EXECUTE format($sql$
-            INSERT INTO %s (scope, key_space, key, operation, fingerprint, status, headers, body,
-                            token, attempt, created_at, completed_at)
-            SELECT 'tenant-0001', 'POST /orders', n::text, 'POST /orders',
-                   '\x5f1d7a84db00d2fce00b31a7fc73224f0c5d3b1e6f7a8d9c0b1a2f3e4d5c6b7a', 201,
-                   '{"content-type": "application/json"}',
-                   convert_to(rpad('{"n":' || n || ',"note":"', 196, 'x') || '"}', 'UTF8'),
-                   gen_random_uuid(), 1, now(), now()
-            FROM generate_series(1, $1) AS n$sql$, key_table) USING records;
-        EXECUTE format('ANALYZE %s', key_table);
+        EXECUTE format('INSERT INTO %s SELECT * FROM bench.floor', key_table);
     END LOOP;
+    ANALYZE bench.floor, bench.upsert, bench.plpgsql, bench.advisory, idempotency.records;
     COMMIT;
 END
 $$;

@@ -1,11 +1,12 @@
 //! The server that the contenders run on, and its database.
 
+use crate::pgbench::Place;
 use pg_idempotency_tests::cluster::Cluster;
 use pg_idempotency_tests::database::Database;
 use pg_idempotency_tests::session::Session;
 use pg_idempotency_tests::{paths, process};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Preloaded, so that no round pays for loading the library. Checkpoints and vacuum only where we
 /// ask for them. Durable as an installation is, so that synchronous_commit has its price.
@@ -47,13 +48,13 @@ impl<'c> Lab<'c> {
         self.database.name()
     }
 
-    pub fn sockets(&self) -> &Path {
-        self.database.server().sockets()
-    }
-
-    /// Where pgbench logs.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    /// Where pgbench finds this.
+    pub fn place(&self) -> Place {
+        Place {
+            sockets: self.database.server().sockets().to_owned(),
+            database: self.name().to_owned(),
+            logs: self.folder.clone(),
+        }
     }
 
     pub fn database(&self) -> &Database<'c> {
@@ -73,6 +74,11 @@ impl<'c> Lab<'c> {
 
     /// Every table as at first: the same records in all tables of keys, no orders.
     pub fn reset(&self) {
-        self.database.run(&format!("CALL bench.reset({RECORDS})"));
+        self.reset_to(RECORDS);
+    }
+
+    /// The same with so many records.
+    pub fn reset_to(&self, records: u32) {
+        self.database.run(&format!("CALL bench.reset({records})"));
     }
 }

@@ -1,6 +1,7 @@
 //! Measures pg_idempotency against what people write by hand, and writes docs/benchmarks.
 //!
 //!     idempotency-bench-pg [--quick] [--check] [--only NAME]... [--note WORDS]
+//!     idempotency-bench-pg --instructions [--only SCRIPT]...
 //!
 //! `--check` writes nothing: it compares with the ratios that were written last, and fails where
 //! one fell back. `--only` measures what has this name, and can be given several times. `--note`
@@ -8,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod duplicates;
+mod instructions;
 mod lab;
 mod pgbench;
 mod plot;
@@ -31,17 +33,20 @@ const QUICK: Effort = Effort { rounds: 7, slice: 0.25 };
 struct Arguments {
     effort: Effort,
     check: bool,
+    instructions: bool,
     only: Vec<String>,
     note: Option<String>,
 }
 
 fn arguments() -> Arguments {
-    let mut given = Arguments { effort: FULL, check: false, only: Vec::new(), note: None };
+    let mut given =
+        Arguments { effort: FULL, check: false, instructions: false, only: Vec::new(), note: None };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--quick" => given.effort = QUICK,
             "--check" => given.check = true,
+            "--instructions" => given.instructions = true,
             "--only" => given.only.extend(words.next()),
             "--note" => given.note = words.next(),
             _ => panic!("unknown argument {word}"),
@@ -52,6 +57,9 @@ fn arguments() -> Arguments {
 
 fn main() -> ExitCode {
     let arguments = arguments();
+    if arguments.instructions {
+        return count(&arguments.only);
+    }
     let cluster = lab::cluster();
     let bench = Bench { lab: Lab::new(&cluster), effort: arguments.effort };
     let chosen = suite::names()
@@ -61,6 +69,12 @@ fn main() -> ExitCode {
     }
     let entries: Vec<Entry> = chosen.flat_map(|name| bench.measure(name)).collect();
     write(&entries, &arguments);
+    ExitCode::SUCCESS
+}
+
+fn count(only: &[String]) -> ExitCode {
+    let chosen: Vec<&str> = only.iter().map(String::as_str).collect();
+    instructions::count(if chosen.is_empty() { instructions::SCRIPTS } else { &chosen });
     ExitCode::SUCCESS
 }
 

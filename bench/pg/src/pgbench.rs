@@ -1,6 +1,6 @@
 //! One run of pgbench.
 
-use crate::lab::{Lab, RECORDS};
+use crate::lab::RECORDS;
 use pg_idempotency_tests::{paths, process};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,14 @@ pub enum Protocol {
     Extended,
     /// As text.
     Simple,
+}
+
+/// A database, and where pgbench logs.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub sockets: PathBuf,
+    pub database: String,
+    pub logs: PathBuf,
 }
 
 /// The circumstances of a comparison.
@@ -52,8 +60,8 @@ impl Protocol {
 }
 
 /// The time per transaction of a script, in seconds: all clients together, each runs so many.
-pub fn throughput(lab: &Lab<'_>, script: &str, setting: Setting, transactions: u32) -> f64 {
-    let mut pgbench = command(lab, &[script], setting);
+pub fn throughput(place: &Place, script: &str, setting: Setting, transactions: u32) -> f64 {
+    let mut pgbench = command(place, &[script], setting);
     pgbench.arg(format!("--transactions={transactions}"));
     let report = process::output_of(&mut pgbench);
     1.0 / rate(&report).unwrap_or_else(|| panic!("{script}: no rate in\n{report}"))
@@ -62,26 +70,26 @@ pub fn throughput(lab: &Lab<'_>, script: &str, setting: Setting, transactions: u
 /// The time per transaction of each script, in seconds, where one client runs one of them at random
 /// each time, so many altogether. The mean of the middle half of the latencies: what the machine
 /// does besides hits few transactions hard, and this leaves them out.
-pub fn latencies(lab: &Lab<'_>, scripts: &[&str], setting: Setting, transactions: u32) -> Vec<f64> {
-    let prefix = lab.folder().join("latencies");
-    let mut pgbench = command(lab, scripts, setting);
+pub fn latencies(place: &Place, scripts: &[&str], setting: Setting, transactions: u32) -> Vec<f64> {
+    let prefix = place.logs.join("latencies");
+    let mut pgbench = command(place, scripts, setting);
     pgbench.arg(format!("--transactions={transactions}"));
     pgbench.arg("--log").arg(format!("--log-prefix={}", prefix.display()));
     process::output_of(&mut pgbench);
     let mut latencies = vec![Vec::new(); scripts.len()];
-    for line in take_log(lab.folder()).lines() {
+    for line in take_log(&place.logs).lines() {
         let (script, latency) = logged(line).unwrap_or_else(|| panic!("log: {line}"));
         latencies[script].push(latency);
     }
     latencies.into_iter().map(middle_mean).collect()
 }
 
-fn command(lab: &Lab<'_>, scripts: &[&str], setting: Setting) -> Command {
+fn command(place: &Place, scripts: &[&str], setting: Setting) -> Command {
     let Setting { clients, protocol, synchronous_commit } = setting;
     let mut command = Command::new(paths::pg_bin().join("pgbench"));
     command
         .args(["--no-vacuum", "--username=backend"])
-        .arg(format!("--host={}", lab.sockets().display()))
+        .arg(format!("--host={}", place.sockets.display()))
         .arg(format!("--protocol={}", protocol.name()))
         .arg(format!("--client={clients}"))
         .arg(format!("--jobs={}", clients.min(2)));
@@ -93,7 +101,7 @@ fn command(lab: &Lab<'_>, scripts: &[&str], setting: Setting) -> Command {
     }
     let on_or_off = if synchronous_commit { "on" } else { "off" };
     command.env("PGOPTIONS", format!("-c synchronous_commit={on_or_off}"));
-    command.arg(lab.name());
+    command.arg(&place.database);
     command
 }
 

@@ -47,7 +47,7 @@ pub fn play(lab: &Lab<'_>, game: &Match, effort: Effort) -> Vec<Ratio> {
 /// machine meets them all.
 fn mixed_round(lab: &Lab<'_>, game: &Match, transactions: u32) -> Vec<f64> {
     let transactions = transactions * game.scripts.len() as u32;
-    pgbench::latencies(lab, game.scripts, game.setting, transactions)
+    pgbench::latencies(&lab.place(), game.scripts, game.setting, transactions)
 }
 
 /// Many clients have the machine for themselves. Every second round goes the other way, so that
@@ -59,7 +59,7 @@ fn round_in_turn(lab: &Lab<'_>, game: &Match, transactions: u32, round: usize) -
         let forward = (turn + round / 2) % count;
         let contender = if round.is_multiple_of(2) { forward } else { count - 1 - forward };
         let script = game.scripts[contender];
-        times[contender] = pgbench::throughput(lab, script, game.setting, transactions);
+        times[contender] = pgbench::throughput(&lab.place(), script, game.setting, transactions);
     }
     times
 }
@@ -67,6 +67,6 @@ fn round_in_turn(lab: &Lab<'_>, game: &Match, transactions: u32, round: usize) -
 /// How many transactions of one client fill a slice; all contenders do equally many, so their
 /// tables grow alike.
 fn calibrate(lab: &Lab<'_>, game: &Match, slice: f64) -> u32 {
-    let time = pgbench::throughput(lab, game.scripts[0], game.setting, 400);
+    let time = pgbench::throughput(&lab.place(), game.scripts[0], game.setting, 400);
     (slice / time / f64::from(game.setting.clients)).clamp(50.0, 50_000.0) as u32
 }

@@ -39,7 +39,7 @@ pub fn weigh(lab: &Lab<'_>, weighing: &Weighing, setting: Setting, effort: Effor
             Bytes::Stored => format!("pg_total_relation_size('{table}')"),
             _ => "pg_current_wal_insert_lsn() - '0/0'".to_owned(),
         };
-        growth(lab, &sql, || pgbench::throughput(lab, script, setting, transactions))
+        growth(lab, &sql, || pgbench::throughput(&lab.place(), script, setting, transactions))
     };
     let rounds: Vec<Vec<f64>> =
         (0..ROUNDS).map(|_| weighing.contenders.iter().map(once).collect()).collect();

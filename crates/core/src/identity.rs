@@ -1,14 +1,17 @@
 //! What names one recorded request: scope, key space and key, three separate values.
 //!
 //! They are never joined into one string: `("a", "bc")` and `("ab", "c")` are different identities
-//! whatever separator a client manages to smuggle into its key.
+//! whatever separator a client manages to smuggle into its key. Their digest names the record and the
+//! key's lock; it is computed once, when the identity is made.
 
 use sha2::{Digest, Sha256};
+use uuid::Uuid;
 
 /// The hard limit on each of scope, operation, key space and key, in bytes.
 ///
-/// Three of them together stay far below what one B-tree entry of PostgreSQL can hold (2704 bytes,
-/// nbtree.h `BTMaxItemSize`), whatever the characters.
+/// Names of principals and operations, and keys, are shorter; and three of them together stay far
+/// below what one B-tree entry of PostgreSQL can hold (2704 bytes, nbtree.h `BTMaxItemSize`), whatever
+/// the characters, so that anybody can put an index on them.
 pub const MAX_BYTES: usize = 255;
 
 /// One recorded request. The derived order, byte for byte from scope to key, is the order in
@@ -21,23 +24,43 @@ pub struct Identity {
     pub key_space: String,
     /// The key itself, as [`crate::key::parse`] returns it.
     pub key: String,
+    digest: Uuid,
 }
 
 impl Identity {
-    /// The 64 bits that name the key's lock.
-    ///
-    /// The first bytes of a SHA-256 over the length-prefixed parts: a tenant who may choose keys
-    /// cannot aim at another tenant's lock. A chance collision makes two strangers wait for each
-    /// other and does nothing else, because the record is looked up by the identity itself.
-    pub fn lock_hash(&self) -> u64 {
-        let mut hasher = Sha256::new();
-        for part in [&self.scope, &self.key_space, &self.key] {
-            hasher.update((part.len() as u64).to_be_bytes());
-            hasher.update(part);
-        }
-        let digest: [u8; 32] = hasher.finalize().into();
-        u64::from_be_bytes(std::array::from_fn(|i| digest[i]))
+    /// The identity of these three.
+    pub fn new(scope: String, key_space: String, key: String) -> Self {
+        let digest = digest([&scope, &key_space, &key]);
+        Self { scope, key_space, key, digest }
     }
+
+    /// The 128 bits that name the record: the first of a SHA-256 over the length-prefixed parts, each
+    /// length being eight bytes, the highest first. Not a UUID of RFC 9562, for which it would have to
+    /// give up six bits.
+    ///
+    /// Who may choose keys can find two of its own with one digest in some 2^64 tries, and one with the
+    /// digest of another's key in 2^128. So whoever finds a record by its digest compares the names.
+    pub fn digest(&self) -> Uuid {
+        self.digest
+    }
+
+    /// The 64 bits that name the key's lock: the first of the digest.
+    ///
+    /// A tenant who may choose keys cannot aim at another tenant's lock. A chance collision makes two
+    /// strangers wait for each other and does nothing else.
+    pub fn lock_hash(&self) -> u64 {
+        self.digest.as_u64_pair().0
+    }
+}
+
+fn digest(parts: [&str; 3]) -> Uuid {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update((part.len() as u64).to_be_bytes());
+        hasher.update(part);
+    }
+    let digest: [u8; 32] = hasher.finalize().into();
+    Uuid::from_bytes(std::array::from_fn(|i| digest[i]))
 }
 
 #[cfg(test)]
@@ -45,27 +68,33 @@ mod tests {
     use super::*;
 
     fn identity(scope: &str, key_space: &str, key: &str) -> Identity {
-        Identity { scope: scope.into(), key_space: key_space.into(), key: key.into() }
+        Identity::new(scope.into(), key_space.into(), key.into())
     }
 
     #[test]
     fn parts_that_would_join_alike_have_different_locks() {
-        let locks = [
-            identity("a", "bc", "d").lock_hash(),
-            identity("ab", "c", "d").lock_hash(),
-            identity("a", "b", "cd").lock_hash(),
-            identity("", "abc", "d").lock_hash(),
+        let joined_alike = [
+            identity("a", "bc", "d"),
+            identity("ab", "c", "d"),
+            identity("a", "b", "cd"),
+            identity("", "abc", "d"),
         ];
-        for (i, lock) in locks.iter().enumerate() {
-            assert!(!locks[..i].contains(lock), "{locks:?}");
+        let locks = joined_alike.each_ref().map(Identity::lock_hash);
+        let digests = joined_alike.each_ref().map(Identity::digest);
+        for i in 0..locks.len() {
+            assert!(!locks[..i].contains(&locks[i]), "{locks:?}");
+            assert!(!digests[..i].contains(&digests[i]), "{digests:?}");
         }
     }
 
-    /// Locks outlive an upgrade of the library (prepared transactions), so the hash may not change.
+    /// Records and locks (of prepared transactions) outlive an upgrade of the library, so neither may
+    /// ever change.
     #[test]
-    fn the_lock_of_an_identity_never_changes() {
+    fn the_digest_of_an_identity_never_changes() {
         // printf of the parts, each behind its length as eight bytes, through sha256sum
-        assert_eq!(identity("alice", "POST /orders", "k1").lock_hash(), 0x1a28_b385_8e74_7743);
+        let identity = identity("alice", "POST /orders", "k1");
+        assert_eq!(identity.digest().to_string(), "1a28b385-8e74-7743-6e5b-76a97947936e");
+        assert_eq!(identity.lock_hash(), 0x1a28_b385_8e74_7743);
     }
 
     #[test]

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     fn key(key: &str) -> Identity {
-        Identity { scope: "s".into(), key_space: "o".into(), key: key.into() }
+        Identity::new("s".into(), "o".into(), key.into())
     }
 
     #[test]

@@ -1,7 +1,7 @@
 use super::*;
 
 fn key(key: &str) -> Identity {
-    Identity { scope: "s".into(), key_space: "o".into(), key: key.into() }
+    Identity::new("s".into(), "o".into(), key.into())
 }
 
 fn token(n: u128) -> Uuid {

@@ -1,0 +1,91 @@
+//! Instructions of one backend per transaction, counted by valgrind's callgrind.
+//!
+//! They repeat on a busy machine, where times do not. Each script is sent twice by one client, prepared,
+//! a few times and many times; the figure is the difference of the two sessions' counts over the
+//! difference of their numbers of transactions, so that what a session costs at its start cancels out.
+//! The profiles stay in `target/instructions`, for callgrind_annotate.
+
+use crate::lab::{self, Lab};
+use crate::{pgbench, suite};
+use pg_idempotency_tests::{paths, wait};
+use std::fs;
+use std::path::Path;
+
+/// What is counted where nothing is chosen.
+pub const SCRIPTS: &[&str] = &[
+    "create-floor",
+    "create-ours",
+    "create-inline-ours",
+    "replay-select",
+    "replay-ours",
+    "replay-inline-ours",
+    "replay-all-select",
+    "replay-all-ours",
+    "mismatch-ours",
+];
+
+const FEW: u32 = 500;
+const MANY: u32 = 2500;
+
+/// Prints thousands of instructions per transaction of each script.
+///
+/// # Panics
+/// Where valgrind is missing.
+pub fn count(scripts: &[&str]) {
+    let folder = paths::repository().join("target/instructions");
+    let _is_new = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("a folder for profiles");
+    let mut cluster = lab::cluster();
+    let lab = Lab::new(&cluster);
+    lab.reset_to(20_000);
+    lab.database().run("VACUUM");
+    let place = lab.place();
+    drop(lab);
+    cluster.end("INT");
+    cluster.run_by(callgrind(&folder));
+    cluster.configure(&["log_disconnections = on"]);
+    cluster.start();
+    let count = |script, transactions| {
+        let log_start = cluster.log_length();
+        pgbench::throughput(&place, script, suite::ALONE, transactions);
+        let pid = wait::until("pgbench's session has ended", || {
+            worker(&cluster.log_from(log_start)).map(str::to_owned)
+        });
+        keep(&folder, &pid, &format!("{script}-{transactions}"))
+    };
+    for script in scripts {
+        let (few, many) = (count(script, FEW), count(script, MANY));
+        let per_transaction = (many - few) as f64 / f64::from(MANY - FEW);
+        println!("{script:20} {:8.1}", per_transaction / 1000.0);
+    }
+}
+
+fn callgrind(folder: &Path) -> Vec<String> {
+    let out = folder.join("out.%p");
+    let words = ["/usr/bin/valgrind", "--tool=callgrind", "--quiet"];
+    let mut command: Vec<String> = words.map(str::to_owned).into();
+    command.push(format!("--callgrind-out-file={}", out.display()));
+    command
+}
+
+/// The process id of the session that did the work, as the log tells: pgbench connects twice, to look
+/// around, and to work.
+fn worker(log: &str) -> Option<&str> {
+    let ended = |line: &&str| line.contains("backend@") && line.contains("disconnection:");
+    let line = log.lines().filter(ended).nth(1)?;
+    Some(line.split_once('[')?.1.split_once(']')?.0)
+}
+
+/// The number of instructions of a process that has ended; its profile gets a name.
+fn keep(folder: &Path, pid: &str, name: &str) -> u64 {
+    let profile = folder.join(format!("out.{pid}"));
+    let instructions = wait::until("the profile is written", || total(&profile));
+    fs::rename(profile, folder.join(name)).expect("a profile");
+    instructions
+}
+
+/// One of the last lines of a profile that is complete.
+fn total(profile: &Path) -> Option<u64> {
+    let text = fs::read_to_string(profile).ok()?;
+    text.lines().rev().take(3).find_map(|line| line.strip_prefix("totals: "))?.trim().parse().ok()
+}
