@@ -179,3 +179,19 @@ fn a_withheld_answer_is_sent_and_never_stored() {
                 OR convert_from(body, 'UTF8') LIKE '%hunter2%'";
     assert_eq!((db.value::<i64>(kept), db.records()), (0, 2));
 }
+
+/// PostgreSQL's own bounds are met before a row of the outcome is made, which would be an internal error.
+#[test]
+fn a_body_that_fits_into_no_row_is_refused() {
+    let db = Database::fresh();
+    let mut session = db.session("session");
+    session.run("BEGIN");
+    session.call(claim("k")).expect("claimed");
+    session.run("SAVEPOINT s");
+    let refusal =
+        session.run_refused("SELECT idempotency_complete(200, body => repeat('x', 1000000001))");
+    refusal.expect_ours("22023").mentions("1000000001 bytes");
+    session.run("ROLLBACK TO s");
+    session.call(complete(204)).expect("completed");
+    session.run("COMMIT");
+}

@@ -17,6 +17,9 @@ use crate::error::Error;
 /// The most that a name among the arguments may hold, in bytes.
 const MAX_NAME: usize = 1024;
 
+/// The largest body, in bytes: PostgreSQL's rows end at 1 GiB, and an outcome has more in it.
+const MAX_BODY: usize = 1_000_000_000;
+
 /// An answer.
 pub struct Answer<'a> {
     /// HTTP status.
@@ -74,7 +77,7 @@ impl<'a> Arguments<'a> {
             status: read_status(self.status)?,
             headers: read_headers(given.as_ref(), self.content_type, &self.body)?,
             given_headers: given.zip(self.headers.map(Jsonb::datum)),
-            body: self.body.bytea()?,
+            body: self.body.bytea()?.map(not_too_large).transpose()?,
             resource_type: name("resource_type", self.resource_type)?,
             resource_id: name("resource_id", self.resource_id)?,
             withhold: name("withhold", self.withhold)?,
@@ -156,6 +159,18 @@ impl Body<'_> {
     fn is_json(&self) -> bool {
         self.json.is_some() || self.text.is_some_and(|text| is_json(text.as_str()))
     }
+}
+
+fn not_too_large(body: pg_sys::Datum) -> Result<pg_sys::Datum, Error> {
+    let length = bytes(body).len();
+    if length <= MAX_BODY {
+        return Ok(body);
+    }
+    Err(Error::argument(
+        "body is too large",
+        format!("It is {length} bytes long; {MAX_BODY} are allowed."),
+        "Stream such an answer, and complete with withhold.",
+    ))
 }
 
 fn read_status(status: Option<i32>) -> Result<i32, Error> {
