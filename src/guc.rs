@@ -1,11 +1,15 @@
 //! The extension's settings (GUCs), as typed values.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::time::Duration;
 
 use pgrx::pg_sys;
+use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 
 use crate::convert::datum;
+use crate::shared;
+use crate::worker::databases;
 
 /// What happens to a claim that comes out of order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, pgrx::PostgresGucEnum)]
@@ -35,12 +39,19 @@ pub enum Unlisted {
     Forbidden,
 }
 
+/// A week, in seconds.
+const MAX_PURGE_INTERVAL: i32 = 7 * 24 * 60 * 60;
+
 static LOCK_ORDER: GucSetting<LockOrder> = GucSetting::<LockOrder>::new(LockOrder::Error);
 static UNLISTED: GucSetting<Unlisted> = GucSetting::<Unlisted>::new(Unlisted::Optional);
 static WAIT_MS: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 static MAX_BODY: GucSetting<i32> = GucSetting::<i32>::new(1024 * 1024);
 static PROBLEM_TYPE_BASE: GucSetting<Option<CString>> =
     GucSetting::<Option<CString>>::new(Some(c""));
+
+static PURGE_INTERVAL: GucSetting<i32> = GucSetting::<i32>::new(0);
+static PURGE_DATABASES: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static MAX_COUNTED_OPERATIONS: GucSetting<i32> = GucSetting::<i32>::new(1000);
 
 /// What happens to a claim that comes out of order.
 pub fn lock_order() -> LockOrder {
@@ -70,8 +81,90 @@ pub fn problem_type_base() -> String {
         .unwrap_or_default()
 }
 
+/// How long automatic purge pauses between two rounds in a database; zero where it is off.
+pub fn purge_interval() -> Duration {
+    Duration::from_secs(PURGE_INTERVAL.get() as u64)
+}
+
+/// The list of databases that are purged automatically.
+pub fn purge_databases() -> CString {
+    PURGE_DATABASES.get().unwrap_or_default()
+}
+
+/// How many operations are counted by their name; 0 where nothing is counted.
+pub fn max_counted_operations() -> usize {
+    MAX_COUNTED_OPERATIONS.get() as usize
+}
+
 /// Defines the settings; called once, when the library is loaded.
 pub fn init() {
+    define_for_callers();
+    define_for_purge();
+    if shared::is_preloading() {
+        define_for_counters();
+    }
+    // SAFETY: a constant prefix; a misspelled setting is then an error instead of a silent nothing.
+    unsafe { pg_sys::MarkGUCPrefixReserved(c"pg_idempotency".as_ptr()) };
+}
+
+fn define_for_purge() {
+    GucRegistry::define_int_guc(
+        c"pg_idempotency.purge_interval",
+        c"How long automatic purge pauses between two rounds.",
+        c"0 switches it off. It needs the library in shared_preload_libraries.",
+        &PURGE_INTERVAL,
+        0,
+        MAX_PURGE_INTERVAL,
+        GucContext::Sighup,
+        GucFlags::UNIT_S,
+    );
+    // SAFETY: the hook is guarded.
+    unsafe {
+        GucRegistry::define_string_guc_with_hooks(
+            c"pg_idempotency.purge_databases",
+            c"The databases that are purged automatically.",
+            c"A list of names, separated by commas.",
+            &PURGE_DATABASES,
+            GucContext::Sighup,
+            GucFlags::default(),
+            Some(check_databases),
+            None,
+            None,
+        );
+    }
+}
+
+/// Called by guc.c with a new value.
+#[pg_guard]
+unsafe extern "C-unwind" fn check_databases(
+    value: *mut *mut c_char,
+    _extra: *mut *mut c_void,
+    _source: pg_sys::GucSource::Type,
+) -> bool {
+    // SAFETY: a zero-terminated string, or null; the detail is copied.
+    unsafe {
+        let list = if (*value).is_null() { c"" } else { CStr::from_ptr(*value) };
+        let Err(fault) = databases::parse(list) else { return true };
+        pg_sys::GUC_check_errdetail_string = pg_sys::pstrdup(fault.detail().as_ptr());
+        false
+    }
+}
+
+/// Shared memory of this size is taken while the server starts, so it cannot change later.
+fn define_for_counters() {
+    GucRegistry::define_int_guc(
+        c"pg_idempotency.max_counted_operations",
+        c"How many operations are counted by their name.",
+        c"Others are counted together. 0 switches the counters off.",
+        &MAX_COUNTED_OPERATIONS,
+        0,
+        10_000,
+        GucContext::Postmaster,
+        GucFlags::default(),
+    );
+}
+
+fn define_for_callers() {
     GucRegistry::define_enum_guc(
         c"pg_idempotency.lock_order",
         c"What happens to a claim that comes after a write or in descending key order.",
@@ -116,6 +209,4 @@ pub fn init() {
         GucContext::Userset,
         GucFlags::default(),
     );
-    // SAFETY: a constant prefix; a misspelled setting is then an error instead of a silent nothing.
-    unsafe { pg_sys::MarkGUCPrefixReserved(c"pg_idempotency".as_ptr()) };
 }

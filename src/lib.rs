@@ -19,14 +19,17 @@
 mod api;
 mod clock;
 mod convert;
+mod counters;
 mod error;
 mod guc;
 mod majors;
 mod memory;
 mod session;
+mod shared;
 mod store;
 #[cfg(any(test, feature = "pg_test"))]
 mod tests;
+mod worker;
 
 use pgrx::prelude::*;
 
@@ -47,13 +50,18 @@ extension_sql_file!(
     name = "in_progress",
     requires = ["forget"]
 );
-extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["in_progress"]);
+extension_sql_file!("../sql/functions/stats.sql", name = "stats", requires = ["in_progress"]);
+extension_sql_file!("../sql/grants.sql", name = "grants", requires = ["stats"]);
 
 /// Called by PostgreSQL when it loads the library.
 #[pg_guard]
 pub extern "C-unwind" fn _PG_init() {
     memory::init();
     guc::init();
+    if shared::is_preloading() {
+        shared::init();
+        worker::init();
+    }
 }
 
 #[cfg(test)]

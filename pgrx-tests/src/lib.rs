@@ -22,6 +22,7 @@ pub mod operation;
 pub mod outcome;
 pub mod paths;
 pub mod pooler;
+pub mod preloaded;
 pub mod process;
 pub mod psql;
 pub mod purge;

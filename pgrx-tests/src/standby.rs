@@ -27,7 +27,11 @@ impl Standby {
     }
 
     pub fn session(&self, database: &str, name: &str) -> Session {
-        Session::open(&self.server, database, Role::Backend, name)
+        self.session_as(database, Role::Backend, name)
+    }
+
+    pub fn session_as(&self, database: &str, role: Role, name: &str) -> Session {
+        Session::open(&self.server, database, role, name)
     }
 
     pub fn server(&self) -> &Server {

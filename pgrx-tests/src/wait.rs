@@ -12,13 +12,21 @@ const PAUSE: Duration = Duration::from_millis(3);
 ///
 /// # Panics
 /// When `look` has seen nothing by [`DEADLINE`]; the message names `what`.
-pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    until_within(DEADLINE, what, look)
+}
+
+/// The same for what takes its time by nature.
+///
+/// # Panics
+/// When `look` has seen nothing by the deadline.
+pub fn until_within<T>(deadline: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
         if let Some(seen) = look() {
             return seen;
         }
-        assert!(started.elapsed() < DEADLINE, "waited {DEADLINE:?} in vain: {what}");
+        assert!(started.elapsed() < deadline, "waited {deadline:?} in vain: {what}");
         std::thread::sleep(PAUSE);
     }
 }

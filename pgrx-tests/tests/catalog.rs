@@ -10,6 +10,28 @@ use std::process::Command;
 /// (u), strictness. The contract's signatures; a new function goes here too.
 const FUNCTIONS: &[(&str, &str, &str, &str)] = &[
     (
+        "automatic_purge",
+        "OUT is_on boolean, OUT reason text, OUT pid integer, OUT last_started_at timestamp with \
+         time zone, OUT last_finished_at timestamp with time zone, OUT purged bigint, OUT \
+         last_error text, OUT last_error_at timestamp with time zone",
+        "SETOF record",
+        "v s false",
+    ),
+    (
+        "counters",
+        "OUT kind text, OUT operation text, OUT outcomes jsonb, OUT errors jsonb, OUT waits \
+         bigint, OUT waited_ms double precision, OUT longest_wait_ms double precision, OUT \
+         counted_since timestamp with time zone",
+        "SETOF record",
+        "v s false",
+    ),
+    (
+        "counting",
+        "OUT is_on boolean, OUT reason text, OUT operations integer, OUT max_operations integer",
+        "SETOF record",
+        "v s false",
+    ),
+    (
         "idempotency_abandoned",
         "max_rows integer DEFAULT 100",
         "SETOF idempotency.abandoned",
@@ -108,6 +130,7 @@ const FUNCTIONS: &[(&str, &str, &str, &str)] = &[
         "idempotency_outcome",
         "v u false",
     ),
+    ("idempotency_stats_reset", "", "void", "v s false"),
     ("settings_changed", "", "trigger", "v u false"),
 ];
 

@@ -11,6 +11,7 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 
 use super::call::{Addressed, Call};
+use super::counted::counted;
 use super::wait::Wait;
 use super::{answer, lease};
 use crate::clock;
@@ -37,7 +38,7 @@ fn idempotency_claim<'a>(
     token: Option<Uuid>,
     data: Option<Jsonb>,
 ) -> Outcome {
-    let claimed = Call::new(scope.as_ref(), operation.as_ref()).and_then(|call| {
+    let given = |call: &Call<'_>| {
         let terms = Terms {
             wait: Wait::new(wait_ms.or(call.policy.wait_ms))?,
             lease_ms: lease_ms.map(lease::positive).transpose()?,
@@ -48,8 +49,10 @@ fn idempotency_claim<'a>(
             return Err(Error::only_for_leases("data"));
         }
         let fingerprint = fingerprint.as_ref().map(Bytes::as_slice);
-        claim(&call, key.as_ref().map(Text::as_str), fingerprint, &terms)
-    });
+        claim(call, key.as_ref().map(Text::as_str), fingerprint, &terms)
+    };
+    let call = Call::new(scope.as_ref(), operation.as_ref());
+    let claimed = call.and_then(|call| counted(call.operation, given(&call)));
     claimed.unwrap_or_else(|error| error.raise())
 }
 
@@ -112,7 +115,7 @@ pub fn claim_identity(
         return Err(Error::already_held(&identity));
     }
     let lock = KeyLock::of(&identity);
-    if !terms.wait.acquire(&lock, call.policy.max_waiters) {
+    if !terms.wait.acquire(&lock, call.policy.max_waiters, call.operation) {
         return Ok(answer::in_progress(answer::RETRY_SOON, &call.policy));
     }
     // A second look shows the same as the first where nothing was committed since.

@@ -12,6 +12,7 @@ use super::wait::Wait;
 use crate::convert::args::{Array, Text};
 use crate::convert::datum;
 use crate::convert::outcome::{Outcome, Rows};
+use crate::counters;
 use crate::error::Error;
 use crate::memory;
 use crate::session::xact;
@@ -31,13 +32,15 @@ fn idempotency_claim_many<'a>(
     fingerprints: Option<Array>,
     wait_ms: Option<i32>,
 ) -> Rows {
-    let claimed = Call::new(scope.as_ref(), operation.as_ref()).and_then(|call| {
+    let given = |call: &Call<'_>| {
         let wait = Wait::new(wait_ms.or(call.policy.wait_ms))?;
         let terms = Terms { wait, lease_ms: None, token: None, data: None };
         let keys = read_keys(keys.as_ref())?;
         let fingerprints = read_fingerprints(fingerprints.as_ref(), keys.len())?;
-        claim_many(&call, &keys, &fingerprints, &terms)
-    });
+        claim_many(call, &keys, &fingerprints, &terms)
+    };
+    let call = Call::new(scope.as_ref(), operation.as_ref());
+    let claimed = call.and_then(|call| given(&call).map_err(|error| error.of(call.operation)));
     Rows(claimed.unwrap_or_else(|error| error.raise()))
 }
 
@@ -67,6 +70,7 @@ fn claim_many(
     for (identity, i) in wanted {
         outcomes[i] = claim_identity(call, identity, fingerprints[i], terms)?;
     }
+    outcomes.iter().for_each(|outcome| counters::answered(call.operation, outcome.word()));
     Ok(outcomes)
 }
 

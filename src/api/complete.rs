@@ -12,6 +12,7 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 
 use super::check::completion_check;
+use super::counted::counted;
 use super::given::{self, Answer};
 use super::lease;
 use crate::convert::args::{Bytes, Jsonb, Text, Uuid};
@@ -61,7 +62,8 @@ fn complete(answer: Answer<'_>, token: Option<uuid::Uuid>) -> Result<Outcome, Er
     if token.is_none() && xact::with_ledger(|ledger| ledger.passes_through()) {
         return Ok(answer.outcome(c"bypassed"));
     }
-    finish(&claim(c"idempotency_complete()", token)?, answer)
+    let claim = claim(c"idempotency_complete()", token)?;
+    counted(&claim.operation, finish(&claim, answer))
 }
 
 /// The claim to act on. A token that is not of this transaction may be that of a lease.

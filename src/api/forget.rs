@@ -11,6 +11,7 @@ use super::lease;
 use super::wait::Wait;
 use crate::clock;
 use crate::convert::args::Text;
+use crate::counters;
 use crate::error::Error;
 use crate::session::key_lock::KeyLock;
 use crate::session::xact;
@@ -107,7 +108,7 @@ impl Request {
     fn erase_locked(&self, identities: &BTreeSet<Identity>) -> Result<usize, Error> {
         let mut erased = 0;
         for identity in identities.iter().filter(|identity| !is_own(identity)) {
-            if !self.wait.acquire(&KeyLock::of(identity), None) {
+            if !self.wait.acquire(&KeyLock::of(identity), None, counters::NO_OPERATION) {
                 return Err(Error::key_is_locked(identity));
             }
             erased += usize::from(self.erase_one(identity)?);

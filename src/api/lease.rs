@@ -17,6 +17,7 @@ use crate::clock;
 use crate::convert::args::{self, Jsonb, Text};
 use crate::convert::datum;
 use crate::convert::outcome::{Column, Outcome};
+use crate::counters;
 use crate::error::Error;
 use crate::session::key_lock::KeyLock;
 use crate::session::xact;
@@ -103,7 +104,7 @@ pub fn resume(
     }
     before_locking(&identity)?;
     let lock = KeyLock::of(&identity);
-    if !Wait::new(None)?.acquire(&lock, None) {
+    if !Wait::new(None)?.acquire(&lock, None, counters::NO_OPERATION) {
         return Err(Error::key_is_locked(&identity));
     }
     let resumed = look(token, &identity);

@@ -5,6 +5,7 @@ use pgrx::prelude::*;
 
 use super::complete::{claim, settle};
 use crate::convert::args::Uuid;
+use crate::counters;
 use crate::error::Error;
 use crate::session::xact;
 use crate::store::{leases, records};
@@ -20,13 +21,18 @@ fn release(token: Option<uuid::Uuid>) -> Result<(), Error> {
         return Ok(());
     }
     let claim = claim(c"idempotency_release()", token)?;
-    if claim.is_leased { free(&claim) } else { give_up(&claim) }
+    if claim.is_leased {
+        free(&claim)?
+    } else {
+        give_up(&claim)
+    }
+    counters::answered(&claim.operation, "released");
+    Ok(())
 }
 
 /// The lock stays: until the transaction ends this may still be undone by a rollback to a savepoint.
-fn give_up(claim: &Claim) -> Result<(), Error> {
+fn give_up(claim: &Claim) {
     settle(claim, State::Released(xact::nest_level()));
-    Ok(())
 }
 
 /// Gives a lease back: the request counts as never begun, once the transaction has committed.

@@ -4,6 +4,7 @@ use idempotency_core::problem::Refusal;
 use pgrx::prelude::*;
 
 use super::call::{Addressed, Call};
+use super::counted::counted;
 use super::{answer, lease};
 use crate::clock;
 use crate::convert::args::{Bytes, Text};
@@ -24,7 +25,8 @@ fn idempotency_replay<'a>(
     fingerprint: Option<Bytes>,
 ) -> Outcome {
     let replayed = Call::new(scope.as_ref(), operation.as_ref()).and_then(|call| {
-        replay(&call, key.as_ref().map(Text::as_str), fingerprint.as_ref().map(Bytes::as_slice))
+        let fingerprint = fingerprint.as_ref().map(Bytes::as_slice);
+        counted(call.operation, replay(&call, key.as_ref().map(Text::as_str), fingerprint))
     });
     replayed.unwrap_or_else(|error| error.raise())
 }

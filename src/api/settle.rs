@@ -5,6 +5,7 @@ use pgrx::prelude::*;
 
 use super::call::{Addressed, Call};
 use super::complete::finish;
+use super::counted::counted;
 use super::given::{self, Answer};
 use super::wait::Wait;
 use super::{lease, release};
@@ -48,7 +49,7 @@ fn idempotency_settle<'a>(
     };
     let settled = Call::new(scope.as_ref(), operation.as_ref()).and_then(|call| {
         let answer = status.map(|_| arguments.read()).transpose()?;
-        settle(&call, key.as_ref().map(Text::as_str), answer)
+        counted(call.operation, settle(&call, key.as_ref().map(Text::as_str), answer))
     });
     settled.unwrap_or_else(|error| error.raise())
 }
@@ -82,7 +83,7 @@ fn abandoned(call: &Call<'_>, header: Option<&str>) -> Result<Claim, Error> {
             "Pass scope, operation and key as the view idempotency.abandoned has them.",
         ));
     };
-    if !Wait::new(None)?.acquire(&KeyLock::of(&identity), None) {
+    if !Wait::new(None)?.acquire(&KeyLock::of(&identity), None, call.operation) {
         return Err(Error::key_is_locked(&identity));
     }
     let row = records::find(&identity)?

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::counters::Waiting;
 use crate::error::Error;
 use crate::guc;
 use crate::session::key_lock::{KeyLock, Patience};
@@ -38,8 +39,8 @@ impl Wait {
     }
 
     /// Takes the lock, waiting as long as this allows; false at the end of it, and at once where as
-    /// many as are allowed are waiting.
-    pub fn acquire(self, lock: &KeyLock, max_waiters: Option<i32>) -> bool {
+    /// many as are allowed are waiting. A wait is counted for the operation.
+    pub fn acquire(self, lock: &KeyLock, max_waiters: Option<i32>, operation: &str) -> bool {
         if lock.try_acquire() {
             return true;
         }
@@ -47,13 +48,20 @@ impl Wait {
         if max_waiters.is_some_and(|max_waiters| lock.requests() > max_waiters) {
             return false;
         }
+        let Some(patience) = self.patience() else { return false };
+        let _waiting = Waiting::begin(operation);
+        lock.acquire_within(patience)
+    }
+
+    /// How long to wait from now on; `None` where not at all.
+    fn patience(self) -> Option<Patience> {
         match self {
-            Wait::Never => false,
-            Wait::Endless => lock.acquire_within(Patience::Endless),
+            Wait::Never => None,
+            Wait::Endless => Some(Patience::Endless),
             Wait::Until(deadline) => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 let millis = left.as_micros().div_ceil(1000) as i32;
-                millis > 0 && lock.acquire_within(Patience::Millis(millis))
+                (millis > 0).then_some(Patience::Millis(millis))
             }
         }
     }

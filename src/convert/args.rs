@@ -250,6 +250,8 @@ translates_to! {
     Array => "text[]",
     super::outcome::Outcome => "idempotency_outcome",
     super::outcome::Rows => "record",
+    super::returned::Set<4> => "record",
+    super::returned::Set<8> => "record",
     super::returned::Done => "trigger",
     super::returned::Returned => "text",
 }

@@ -70,6 +70,14 @@ impl Outcome {
             .with(Column::Body, Some(datum::bytea(answer.body.as_bytes())))
     }
 
+    /// Its word.
+    pub fn word(&self) -> &str {
+        let word = self.values[Column::Outcome as usize];
+        // SAFETY: the column is a text that `new` has made.
+        let bytes = unsafe { datum::varlena_bytes(word.cast_mut_ptr()) };
+        str::from_utf8(bytes).unwrap_or_default()
+    }
+
     /// With a column set; `None` is NULL.
     pub fn with(mut self, column: Column, value: Option<pg_sys::Datum>) -> Self {
         let i = column as usize;

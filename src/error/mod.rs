@@ -10,6 +10,8 @@ use idempotency_core::{headers, key, order, settings};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
+use crate::counters;
+
 /// What goes wrong, as it will be reported: message in lower case without a full stop, DETAIL and
 /// HINT in sentences.
 #[derive(Debug)]
@@ -18,6 +20,7 @@ pub struct Error {
     message: Cow<'static, str>,
     detail: String,
     hint: &'static str,
+    operation: Option<String>,
 }
 
 const CLAIM_FIRST: &str = "Claim before anything else in the transaction. Usual causes are: no BEGIN, a write by middleware, \
@@ -30,11 +33,18 @@ impl Error {
         detail: String,
         hint: &'static str,
     ) -> Self {
-        Self { sqlstate, message: message.into(), detail, hint }
+        Self { sqlstate, message: message.into(), detail, hint, operation: None }
+    }
+
+    /// The error as one of a call of this operation, for which it is counted.
+    pub fn of(self, operation: &str) -> Self {
+        Self { operation: Some(operation.into()), ..self }
     }
 
     /// Raises this error.
     pub fn raise(self) -> ! {
+        let operation = self.operation.as_deref().unwrap_or(counters::NO_OPERATION);
+        counters::refused(operation, self.sqlstate);
         sqlstate::raise(self.sqlstate, &self.message, &self.detail, self.hint)
     }
 

@@ -101,8 +101,14 @@ unsafe extern "C-unwind" fn on_subtransaction(
 
 /// IK003 where the transaction holds, or ever held, a claim that is not completed.
 fn refuse_unsettled(refusal: fn(&Identity, Unsettled) -> Error) {
-    let refused =
-        with_ledger(|ledger| ledger.unsettled().map(|(identity, why)| refusal(identity, why)));
+    let refused = with_ledger(|ledger| {
+        let (identity, why) = ledger.unsettled()?;
+        let error = refusal(identity, why);
+        Some(match ledger.own(identity) {
+            Some(claim) => error.of(&claim.operation),
+            None => error,
+        })
+    });
     if let Some(error) = refused {
         error.raise();
     }

@@ -72,6 +72,11 @@ pub fn policy(operation: &str) -> Result<Rc<Policy>, Error> {
     Ok(listed.unwrap_or_else(unlisted))
 }
 
+/// Whether an operation has settings, as far as this backend has read them. Nothing is looked up.
+pub fn is_listed(operation: &str) -> bool {
+    CACHE.with_borrow(|cache| matches!(cache.operations.get(operation), Some(Some(_))))
+}
+
 /// Where the resources of a type are; `None` where the type is not registered.
 ///
 /// # Errors
