@@ -9,7 +9,7 @@ use pg_idempotency_tests::process::Process;
 use pg_idempotency_tests::{paths, wait};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 /// postgres_exporter as a member of pg_monitor, on a port of its own.
@@ -21,8 +21,7 @@ struct Exporter {
 impl Exporter {
     fn of(db: &Database<'_>) -> Exporter {
         db.run("CREATE ROLE exporter LOGIN; GRANT pg_monitor TO exporter");
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let port = free.expect("a free port").port();
+        let port = paths::free_port();
         let mut command = Command::new("prometheus-postgres-exporter");
         command.args(["--disable-default-metrics", "--disable-settings-metrics"]);
         command.args(["--no-collector.database", "--no-collector.bgwriter"]);
