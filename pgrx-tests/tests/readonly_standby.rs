@@ -3,6 +3,7 @@
 use pg_idempotency_tests::prelude::*;
 use pg_idempotency_tests::shop;
 use pg_idempotency_tests::standby::Standby;
+use pg_idempotency_tests::wait;
 
 /// What can be asked where nothing can be written.
 fn assert_reads_only(session: &mut Session, sent: &Outcome) {
@@ -88,4 +89,32 @@ fn a_hot_standby_replays_and_does_not_claim() {
         reader.call(replay("uncommitted")).expect("unknown");
         reader.run("COMMIT");
     }
+}
+
+/// A replica that lags says `unknown`, never "new": the claim on the primary then finds the record.
+#[test]
+fn a_standby_that_lags_leads_to_a_replay_on_the_primary() {
+    let cluster = Cluster::start("lagging-primary", &[]);
+    let db = cluster.database();
+    db.run(
+        "GRANT EXECUTE ON FUNCTION pg_wal_replay_pause, pg_wal_replay_resume, pg_get_wal_replay_pause_state
+         TO backend",
+    );
+    let standby = Standby::of(&cluster, "lagging-standby");
+    standby.catch_up_with(&cluster);
+    let (mut reader, mut session) = (standby.session(db.name(), "reader"), db.session("session"));
+    reader.run("SELECT pg_wal_replay_pause()");
+    wait::until("the standby stands still", || {
+        (reader.value::<String>("SELECT pg_get_wal_replay_pause_state()") == "paused").then_some(())
+    });
+    let sent =
+        shop::create_order(&mut session, Isolation::ReadCommitted, "k").expect("it succeeds");
+    reader.call(replay("k")).expect("unknown");
+    let found =
+        shop::create_order(&mut session, Isolation::ReadCommitted, "k").expect("it succeeds");
+    assert_eq!(found.expect("replayed").answer(), sent.expect("completed").answer());
+    reader.run("SELECT pg_wal_replay_resume()");
+    standby.catch_up_with(&cluster);
+    reader.call(replay("k")).expect("replayed");
+    assert_eq!(db.orders("k"), 1);
 }
