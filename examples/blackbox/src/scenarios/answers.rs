@@ -72,6 +72,8 @@ pub fn a_key_is_wanted_and_must_be_one(world: &World) {
     problem(user.order(), detail, "missing");
     let detail = "The idempotency key does not have the required format.";
     problem(user.order().keyed("\"no end"), detail, "invalid_format");
+    let detail = "The idempotency key is too short.";
+    problem(user.order().keyed(""), detail, "too_short");
     let detail = "The idempotency key is too long.";
     problem(user.order().keyed(&"k".repeat(256)), detail, "too_long");
     user.assert_no_effect();
