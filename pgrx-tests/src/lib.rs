@@ -16,6 +16,7 @@ pub mod fuzz;
 pub mod interleaving;
 pub mod isolation;
 pub mod lease;
+pub mod model;
 pub mod moves;
 pub mod objects;
 pub mod operation;

@@ -52,6 +52,11 @@ mod tests {
     }
 
     #[test]
+    fn the_same_key_is_not_below_itself() {
+        assert_eq!(check(false, Some(&key("a")), &key("a")), Ok(()));
+    }
+
+    #[test]
     fn downwards_names_the_key_in_the_way() {
         assert_eq!(
             check(false, Some(&key("b")), &key("a")),
