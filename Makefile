@@ -8,7 +8,7 @@ PG_MAJOR := $(or $(PG),$(PG_MAJOR),15)
 export PROFILE PG_MAJOR
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup demo test server psql stop example build bench bench-check package package-test fuzz fuzz-sql torture docs fmt lint clean
+.PHONY: help setup demo test server psql stop example build bench bench-check package package-test fuzz mutants fuzz-sql torture docs fmt lint clean
 
 help: ## list the commands
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -61,6 +61,10 @@ fuzz-sql: build ## random SQL against every function for SECONDS=600; FUZZ_SEED=
 
 torture: setup ## every fault there is for MINUTES=10, optimised; then the effects are counted; SEED=n repeats a run
 	@MINUTES=$(MINUTES) SEED=$(SEED) tools/torture
+
+mutants: setup ## put faults into the rules and the boundary, one at a time: a test has to notice each
+	@mutants/core
+	@mutants/run
 
 fmt: ## format the code
 	@cargo fmt --all

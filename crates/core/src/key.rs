@@ -197,6 +197,32 @@ mod tests {
     }
 
     #[test]
+    fn a_quotation_mark_inside_is_escaped_or_wrong() {
+        for header in [r#""a"b""#, r#""a"""#, r#""a";p=1"#] {
+            assert_eq!(opaque(header), Err(Fault::InvalidFormat), "{header}");
+        }
+        assert_eq!(opaque(r#""a\"b""#).as_deref(), Ok(r#"a"b"#));
+    }
+
+    #[test]
+    fn the_longest_value_is_all_escapes() {
+        assert_eq!(MAX_VALUE, 512);
+        let longest = format!("\"{}\"", r#"\""#.repeat(MAX_BYTES));
+        assert_eq!(longest.len(), MAX_VALUE);
+        assert_eq!(opaque(&longest), Ok("\"".repeat(MAX_BYTES)));
+    }
+
+    #[test]
+    fn faults_are_sentences() {
+        use Fault::*;
+        for fault in [Missing, InvalidFormat, TooShort, TooLong, InTheFuture] {
+            let sentence = fault.to_string();
+            assert!(sentence.starts_with("Th") && sentence.ends_with('.'), "{sentence}");
+        }
+        assert_ne!(TooShort.to_string(), TooLong.to_string());
+    }
+
+    #[test]
     fn case_and_normal_form_are_kept() {
         assert_eq!(opaque("K1").as_deref(), Ok("K1"));
         assert_ne!(opaque("\u{e9}"), opaque("e\u{301}"));

@@ -207,3 +207,13 @@ fn a_lost_lease_is_never_forgotten() {
     assert!(!ledger.is_empty());
     assert_eq!(ledger.unsettled(), Some((&key("a"), Unsettled::LeaseLost)));
 }
+
+#[test]
+fn a_token_is_held_while_its_claim_is() {
+    let mut ledger = holding("a", 1, 2);
+    assert!(ledger.holds(token(1)) && !ledger.holds(token(2)));
+    ledger.settle(token(1), State::Completed(2));
+    assert!(ledger.holds(token(1)));
+    ledger.subtransaction_aborted(2);
+    assert!(!ledger.holds(token(1)));
+}
