@@ -103,6 +103,11 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
+/// Gives the reserve to PostgreSQL, which needs memory to report that there is none.
+pub fn make_room_for_an_error() {
+    ALLOCATOR.spend(0);
+}
+
 /// Makes sure that so many bytes can be allocated, in small pieces too.
 ///
 /// # Errors
