@@ -10,11 +10,15 @@ use pg_idempotency_tests::outcome::Outcome;
 use pg_idempotency_tests::refusal::Refusal;
 use pg_idempotency_tests::session::Session;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// How often a request is sent at most.
 const TRIES: usize = 12;
+
+/// The server ends every statement of a client after this time (see the site). None takes so long,
+/// unless it waits for what will never come.
+const HANGS: Duration = Duration::from_secs(10);
 
 /// What may befall an innocent request: ends of connections and servers, cancels and time-outs, and
 /// the conflicts of its own work. (08P01 is the pooler's word for a server that is gone.)
@@ -103,6 +107,7 @@ impl<'s> Client<'s> {
         };
         for _ in 0..TRIES {
             self.ledger.count("requests");
+            let since = Instant::now();
             let tried = match kind {
                 Kind::ReplayFirst => self.replay_first(&keys[0]),
                 Kind::Plain => self.plain(&keys[0]),
@@ -114,7 +119,14 @@ impl<'s> Client<'s> {
             match tried {
                 Ok(true) => return self.ledger.count("answered"),
                 Ok(false) => {}
-                Err(refusal) => self.recover(&refusal),
+                Err(refusal) => {
+                    let timed_out = refusal.code() == Some("57014");
+                    if timed_out && since.elapsed() >= HANGS {
+                        let key = &keys[0];
+                        self.ledger.violation(format!("{key}: a statement did not end: {refusal}"));
+                    }
+                    self.recover(&refusal);
+                }
             }
         }
         self.ledger.count("given up");

@@ -23,7 +23,7 @@ pub fn inject(site: &Site, plan: &Plan, is_over: impl Fn() -> bool) -> Ledger {
         Injector { site, dice: plan.dice(plan.connections), ledger: Ledger::default() };
     loop {
         for blow in injector.round() {
-            for _ in 0..8 + injector.dice.below(16) {
+            for _ in 0..20 + injector.dice.below(20) {
                 if is_over() {
                     return injector.ledger;
                 }

@@ -12,11 +12,11 @@ pub struct Plan {
 
 /// Requests of one connection in one epoch; then it waits for the others, so that all are about the
 /// same keys.
-pub const REQUESTS: usize = 200;
+pub const REQUESTS: usize = 500;
 /// New keys of one epoch.
-pub const KEYS: usize = 160;
+pub const KEYS: usize = 250;
 /// New keys of one epoch for leased claims.
-pub const LEASED_KEYS: usize = 8;
+pub const LEASED_KEYS: usize = 16;
 /// Keys whose records expire at once, the same in every epoch.
 pub const SHORT_LIVED_KEYS: usize = 12;
 /// How long those records last.
@@ -24,7 +24,7 @@ pub const SHORT_LIFE: &str = "40 milliseconds";
 
 impl Plan {
     pub fn new(seed: u64, time: Duration) -> Plan {
-        Plan { seed, time, connections: 16 }
+        Plan { seed, time, connections: 24 }
     }
 
     /// The dice of one thread.
@@ -83,11 +83,11 @@ pub enum Fate {
 
 pub fn kind(dice: &mut Dice) -> Kind {
     match dice.below(100) {
-        0..55 => Kind::ReplayFirst,
-        55..83 => Kind::Plain,
-        83..88 => Kind::Many,
-        88..92 => Kind::Leased,
-        92..98 => Kind::ShortLived,
+        0..70 => Kind::ReplayFirst,
+        70..88 => Kind::Plain,
+        88..91 => Kind::Many,
+        91..94 => Kind::Leased,
+        94..98 => Kind::ShortLived,
         _ => Kind::Erased,
     }
 }

@@ -35,6 +35,7 @@ const SCHEMA: &str = "
     INSERT INTO stock SELECT n, 0 FROM generate_series(0, 2) AS n;
     CREATE TABLE erased (key text, body text, won_at timestamptz, expires_at timestamptz);
     GRANT ALL ON effects, short_lived, erased, phases, stock TO backend;
+    ALTER ROLE backend SET statement_timeout = '10s';
     SELECT idempotency_configure('POST /short', jsonb_build_object('retention', '{life}'));";
 
 /// How long a client looks for a server before something is wrong.
