@@ -1,6 +1,8 @@
 //! Where things are: the repository, the private PostgreSQL tree, room for throwaway clusters.
 
+use std::net::TcpListener;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// The root of the repository.
 pub fn repository() -> PathBuf {
@@ -36,10 +38,13 @@ pub fn scratch(name: &str) -> PathBuf {
     repository().join(format!("target/tests/{name}-{}", std::process::id()))
 }
 
-/// A port of 127.0.0.1 that nobody listens on just now.
+/// A port of 127.0.0.1 that nobody listens on just now. It lies below those that the system gives to
+/// connections, so that none of them takes it before its server does.
 pub fn free_port() -> u16 {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    taken.local_addr().expect("it is bound").port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let some = || std::process::id().wrapping_mul(31) + NEXT.fetch_add(1, Relaxed);
+    let mut ports = std::iter::repeat_with(|| 20_000 + (some() % 12_000) as u16);
+    ports.find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok()).expect("a free port")
 }
 
 /// A folder for sockets. Not below the repository: a socket's path has 107 bytes at most.
