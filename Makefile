@@ -8,7 +8,7 @@ PG_MAJOR := $(or $(PG),$(PG_MAJOR),15)
 export PROFILE PG_MAJOR
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup demo test server psql stop example build bench bench-check package package-test fuzz mutants fuzz-sql torture docs fmt lint clean
+.PHONY: help setup demo test server psql stop example build bench bench-check bench-growth package package-test fuzz mutants fuzz-sql torture docs fmt lint clean
 
 help: ## list the commands
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -48,6 +48,10 @@ bench: setup ## measure against what people write by hand, write docs/benchmarks
 
 bench-check: setup ## fail where a ratio in docs/benchmarks has fallen back by more than its noise
 	@tools/bench --check $(ARGS)
+
+ROWS ?= 10000000
+bench-growth: setup ## fill 10 million records, measure on the way and while a purge runs; ROWS=100000 for a trial
+	@tools/bench --growth $(ROWS) $(ARGS)
 
 FUZZ_SECONDS ?= 60
 fuzz: ## fuzz the canonicalizer and the key parser for a minute each; FUZZ_SECONDS=600 for longer

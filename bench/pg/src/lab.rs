@@ -36,12 +36,17 @@ pub struct Lab<'c> {
 impl<'c> Lab<'c> {
     /// A database with the contenders' tables and functions.
     pub fn new(cluster: &'c Cluster) -> Lab<'c> {
+        let lab = Lab::empty(cluster);
+        lab.database.run(include_str!("../sql/schema.sql"));
+        lab
+    }
+
+    /// A database with nothing but the extension.
+    pub fn empty(cluster: &'c Cluster) -> Lab<'c> {
         let folder = paths::scratch("bench-logs");
         process::remove_at_the_end(&folder);
         fs::create_dir_all(&folder).expect("a folder for logs");
-        let lab = Lab { database: cluster.database(), folder };
-        lab.database.run(include_str!("../sql/schema.sql"));
-        lab
+        Lab { database: cluster.database(), folder }
     }
 
     pub fn name(&self) -> &str {

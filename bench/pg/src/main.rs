@@ -2,13 +2,16 @@
 //!
 //!     idempotency-bench-pg [--quick] [--check] [--only NAME]... [--note WORDS]
 //!     idempotency-bench-pg --instructions [--only SCRIPT]...
+//!     idempotency-bench-pg --growth RECORDS [--note WORDS]
 //!
 //! `--check` writes nothing: it compares with the ratios that were written last, and fails where
 //! one fell back. `--only` measures what has this name, and can be given several times. `--note`
-//! is what the page says about the circumstances of this run.
+//! is what the page says about the circumstances of this run. `--growth` measures something else:
+//! what becomes of it all with so many records.
 #![forbid(unsafe_code)]
 
 mod duplicates;
+mod growth;
 mod instructions;
 mod lab;
 mod pgbench;
@@ -36,11 +39,18 @@ struct Arguments {
     instructions: bool,
     only: Vec<String>,
     note: Option<String>,
+    growth: Option<u64>,
 }
 
 fn arguments() -> Arguments {
-    let mut given =
-        Arguments { effort: FULL, check: false, instructions: false, only: Vec::new(), note: None };
+    let mut given = Arguments {
+        effort: FULL,
+        check: false,
+        instructions: false,
+        only: Vec::new(),
+        note: None,
+        growth: None,
+    };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -49,6 +59,7 @@ fn arguments() -> Arguments {
             "--instructions" => given.instructions = true,
             "--only" => given.only.extend(words.next()),
             "--note" => given.note = words.next(),
+            "--growth" => given.growth = words.next().and_then(|records| records.parse().ok()),
             _ => panic!("unknown argument {word}"),
         }
     }
@@ -61,6 +72,10 @@ fn main() -> ExitCode {
         return count(&arguments.only);
     }
     let cluster = lab::cluster();
+    if let Some(records) = arguments.growth {
+        growth::run(&cluster, records, arguments.note.as_deref());
+        return ExitCode::SUCCESS;
+    }
     let bench = Bench { lab: Lab::new(&cluster), effort: arguments.effort };
     let chosen = suite::names()
         .filter(|name| arguments.only.is_empty() || arguments.only.iter().any(|only| only == name));

@@ -62,7 +62,7 @@ impl Protocol {
 /// The time per transaction of a script, in seconds: all clients together, each runs so many.
 pub fn throughput(place: &Place, script: &str, setting: Setting, transactions: u32) -> f64 {
     let mut pgbench = command(place, &[script], setting);
-    pgbench.arg(format!("--transactions={transactions}"));
+    pgbench.arg(&place.database).arg(format!("--transactions={transactions}"));
     let report = process::output_of(&mut pgbench);
     1.0 / rate(&report).unwrap_or_else(|| panic!("{script}: no rate in\n{report}"))
 }
@@ -71,8 +71,24 @@ pub fn throughput(place: &Place, script: &str, setting: Setting, transactions: u
 /// each time, so many altogether. The mean of the middle half of the latencies: what the machine
 /// does besides hits few transactions hard, and this leaves them out.
 pub fn latencies(place: &Place, scripts: &[&str], setting: Setting, transactions: u32) -> Vec<f64> {
+    log(place, scripts, setting, transactions, &[]).into_iter().map(middle_mean).collect()
+}
+
+/// The latencies of each script, in seconds, where each client runs one of them at random each time,
+/// so many altogether. Variables can be given besides those that every script has.
+pub fn log(
+    place: &Place,
+    scripts: &[&str],
+    setting: Setting,
+    transactions: u32,
+    variables: &[(&str, String)],
+) -> Vec<Vec<f64>> {
     let prefix = place.logs.join("latencies");
     let mut pgbench = command(place, scripts, setting);
+    for (name, value) in variables {
+        pgbench.arg(format!("--define={name}={value}"));
+    }
+    pgbench.arg(&place.database);
     pgbench.arg(format!("--transactions={transactions}"));
     pgbench.arg("--log").arg(format!("--log-prefix={}", prefix.display()));
     process::output_of(&mut pgbench);
@@ -81,7 +97,7 @@ pub fn latencies(place: &Place, scripts: &[&str], setting: Setting, transactions
         let (script, latency) = logged(line).unwrap_or_else(|| panic!("log: {line}"));
         latencies[script].push(latency);
     }
-    latencies.into_iter().map(middle_mean).collect()
+    latencies
 }
 
 fn command(place: &Place, scripts: &[&str], setting: Setting) -> Command {
@@ -101,7 +117,6 @@ fn command(place: &Place, scripts: &[&str], setting: Setting) -> Command {
     }
     let on_or_off = if synchronous_commit { "on" } else { "off" };
     command.env("PGOPTIONS", format!("-c synchronous_commit={on_or_off}"));
-    command.arg(&place.database);
     command
 }
 

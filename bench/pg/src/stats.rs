@@ -18,7 +18,10 @@ impl Spread {
 }
 
 /// Between two values where none lies exactly there.
-fn quantile(sorted: &[f64], q: f64) -> f64 {
+///
+/// # Panics
+/// Where there are no values.
+pub fn quantile(sorted: &[f64], q: f64) -> f64 {
     let at = q * (sorted.len() - 1) as f64;
     let (low, part) = (at as usize, at.fract());
     let high = (low + 1).min(sorted.len() - 1);
