@@ -17,13 +17,14 @@ enum Blow {
 }
 
 /// Deals out faults until it is over: in each round every heavy one once, in an order of the dice,
-/// and light ones between them.
+/// and light ones between them. The first round is a quick one, so that a short run has them all.
 pub fn inject(site: &Site, plan: &Plan, is_over: impl Fn() -> bool) -> Ledger {
     let mut injector =
         Injector { site, dice: plan.dice(plan.connections), ledger: Ledger::default() };
+    let mut between = 5;
     loop {
         for blow in injector.round() {
-            for _ in 0..20 + injector.dice.below(20) {
+            for _ in 0..between + injector.dice.below(between) {
                 if is_over() {
                     return injector.ledger;
                 }
@@ -31,6 +32,7 @@ pub fn inject(site: &Site, plan: &Plan, is_over: impl Fn() -> bool) -> Ledger {
             }
             injector.heavy(blow);
         }
+        between = 20;
     }
 }
 
