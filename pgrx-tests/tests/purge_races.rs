@@ -200,6 +200,28 @@ at_every_isolation!(
     two_purges_share_the_work,
 );
 
+/// An erasure that meets a row in a purge's hand waits for it, so that nothing is left; a purge
+/// passes by what an erasure has in hand.
+#[test]
+fn a_purge_and_an_erasure_meet() {
+    let db = Database::fresh();
+    let mut operator = db.session_as(Role::Superuser, "operator");
+    expired(&db, &["k"]);
+    operator.run("BEGIN");
+    assert_eq!(operator.value::<i64>("SELECT idempotency_forget('alice')"), 1);
+    assert_eq!(purge_once(&mut purger(&db)), 0);
+    operator.run("ROLLBACK");
+    let mut gate = Gate::closed(&db, "AFTER");
+    let mut purger = purger(&db);
+    gate.hold(&db, &mut purger);
+    operator.start("SELECT idempotency_forget('alice')");
+    db.wait_until_blocked(&operator, &purger);
+    gate.open();
+    let counts = [purger, operator]
+        .map(|mut session| session.finish().expect("it succeeds")[0].get::<_, i64>(0));
+    assert_eq!((counts, db.records()), ([1, 0], 0));
+}
+
 /// A purge holds nothing that a claim's lock could be short of.
 #[test]
 fn a_purge_holds_no_locks_of_keys() {
