@@ -5,13 +5,15 @@ use idempotency_core::policy::Span;
 use pgrx::fcinfo::direct_function_call_as_datum;
 use pgrx::pg_sys;
 
+use crate::unguarded;
+
 /// Milliseconds from 1970 to 2000, PostgreSQL's epoch (timestamp.h).
 const EPOCH_MILLIS: i64 = 946_684_800_000;
 
 /// `clock_timestamp()`.
 pub fn now() -> Micros {
     // SAFETY: reads the system's clock.
-    unsafe { pg_sys::GetCurrentTimestamp() }
+    unsafe { unguarded::GetCurrentTimestamp() }
 }
 
 /// From milliseconds since 1970.

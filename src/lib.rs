@@ -29,6 +29,7 @@ mod shared;
 mod store;
 #[cfg(any(test, feature = "pg_test"))]
 mod tests;
+mod unguarded;
 mod worker;
 
 use pgrx::prelude::*;

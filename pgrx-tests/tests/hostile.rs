@@ -213,4 +213,32 @@ fn a_table_without_its_primary_key_is_an_error() {
     db.run("ALTER TABLE idempotency.records DROP CONSTRAINT records_pkey");
     let refusal = db.session("session").refused(claim("k")).expect_ours("55000");
     refusal.mentions("not as expected");
+    // Another one would never find a record, and so execute everything again.
+    db.run("ALTER TABLE idempotency.records ADD PRIMARY KEY (token)");
+    let refusal = db.session("session").refused(claim("k")).expect_ours("55000");
+    refusal.mentions("not as expected");
+}
+
+/// Catches a session that goes on with a table that it once found by its name.
+#[test]
+fn a_table_that_has_lost_its_name_is_not_written_to() {
+    let db = Database::fresh();
+    let mut session = db.session("session");
+    session.call(claim("k")).expect("claimed");
+    for (away, back) in [
+        (
+            "ALTER TABLE idempotency.records RENAME TO old",
+            "ALTER TABLE idempotency.old RENAME TO records",
+        ),
+        ("ALTER SCHEMA idempotency RENAME TO old", "ALTER SCHEMA old RENAME TO idempotency"),
+        (
+            "ALTER TABLE idempotency.records ALTER operation TYPE varchar",
+            "ALTER TABLE idempotency.records ALTER operation TYPE text COLLATE \"C\"",
+        ),
+    ] {
+        db.run(away);
+        session.refused(claim("k")).expect_ours("55000");
+        db.run(back);
+        session.call(claim("k")).expect("claimed");
+    }
 }

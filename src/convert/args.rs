@@ -224,7 +224,7 @@ fn raw(arg: Arg<'_, '_>) -> pg_sys::Datum {
 
 unsafe fn detoasted(arg: Arg<'_, '_>) -> *mut pg_sys::varlena {
     // SAFETY: the caller's type is a varlena.
-    unsafe { pg_sys::pg_detoast_datum_packed(raw(arg).cast_mut_ptr()) }
+    unsafe { datum::detoasted(raw(arg)) }
 }
 
 macro_rules! translates_to {

@@ -7,6 +7,8 @@ use pgrx::fcinfo::direct_function_call_as_datum;
 use pgrx::pg_sys;
 use serde_json::Value;
 
+use crate::unguarded;
+
 /// `text` from UTF-8.
 pub fn text(utf8: &str) -> pg_sys::Datum {
     let bytes = from_utf8(utf8);
@@ -176,7 +178,21 @@ pub unsafe fn varlena_bytes<'a>(varlena: *const pg_sys::varlena) -> &'a [u8] {
 /// The datum is a varlena that lives for `'a`.
 pub unsafe fn bytes<'a>(datum: pg_sys::Datum) -> &'a [u8] {
     // SAFETY: the caller's promise.
-    unsafe { varlena_bytes(pg_sys::pg_detoast_datum_packed(datum.cast_mut_ptr())) }
+    unsafe { varlena_bytes(detoasted(datum)) }
+}
+
+/// The varlena as it can be read: itself, unless it is compressed or stored elsewhere.
+///
+/// # Safety
+/// The datum is a varlena.
+pub unsafe fn detoasted(datum: pg_sys::Datum) -> *mut pg_sys::varlena {
+    let varlena = datum.cast_mut_ptr::<pg_sys::varlena>();
+    // SAFETY: the caller's promise; what pg_detoast_datum_packed returns unchanged (fmgr.c).
+    unsafe {
+        let is_plain = pgrx::varatt_is_4b_u(varlena)
+            || (pgrx::varatt_is_1b(varlena) && !pgrx::varatt_is_1b_e(varlena));
+        if is_plain { varlena } else { pg_sys::pg_detoast_datum_packed(varlena) }
+    }
 }
 
 /// How many elements an array has; `None` where it has several dimensions.
@@ -236,6 +252,10 @@ pub fn quote(name: &CStr) -> String {
 /// From the database's encoding. What has to be converted is in PostgreSQL's memory, not in
 /// Rust's, and lives as long as the call.
 pub fn to_utf8(server: &[u8]) -> &str {
+    if is_utf8_database() {
+        // SAFETY: what the server holds is valid in its encoding; it would return it as it is.
+        return unsafe { str::from_utf8_unchecked(server) };
+    }
     // SAFETY: the conversion returns either the same pointer or a new zero-terminated string, in
     // UTF-8 both; it raises where the bytes cannot be converted (mbutils.c).
     unsafe {
@@ -252,6 +272,10 @@ pub fn to_utf8(server: &[u8]) -> &str {
 /// Into the database's encoding; raises where a character has no equivalent there. As in [`to_utf8`],
 /// what has to be converted is in PostgreSQL's memory.
 fn from_utf8(utf8: &str) -> &[u8] {
+    // A zero byte is for the server to refuse.
+    if is_utf8_database() && !utf8.as_bytes().contains(&0) {
+        return utf8.as_bytes();
+    }
     // SAFETY: as for to_utf8, in the other direction.
     unsafe {
         let pointer = utf8.as_ptr().cast();
@@ -262,6 +286,11 @@ fn from_utf8(utf8: &str) -> &[u8] {
         }
         CStr::from_ptr(converted).to_bytes()
     }
+}
+
+fn is_utf8_database() -> bool {
+    // SAFETY: a plain read; not kept, because a process has no database at first.
+    unsafe { unguarded::GetDatabaseEncoding() == pg_sys::pg_enc::PG_UTF8 as c_int }
 }
 
 unsafe fn jsonb_text<'a>(datum: pg_sys::Datum) -> &'a CStr {

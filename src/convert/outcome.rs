@@ -9,6 +9,7 @@ use idempotency_core::problem::Answer;
 
 use super::datum;
 use crate::error::Error;
+use crate::unguarded;
 
 /// How many columns the composite has.
 pub const COLUMNS: usize = 15;
@@ -100,15 +101,17 @@ unsafe impl BoxRet for Outcome {
         // replaces values that are still in a TOAST table, as a composite datum must not hold any.
         unsafe {
             let function = (*(*fcinfo.as_mut_ptr()).flinfo).fn_oid;
-            let descriptor = pg_sys::lookup_rowtype_tupdesc(pg_sys::get_func_rettype(function), -1);
+            let descriptor = unguarded::together(|| {
+                unguarded::lookup_rowtype_tupdesc(unguarded::get_func_rettype(function), -1)
+            });
             check(descriptor, COLUMNS);
-            let tuple = pg_sys::heap_form_tuple(
-                descriptor,
-                self.values.as_mut_ptr(),
-                self.nulls.as_mut_ptr(),
-            );
-            release(descriptor);
-            fcinfo.return_raw_datum(pg_sys::HeapTupleHeaderGetDatum((*tuple).t_data))
+            let (values, nulls) = (self.values.as_mut_ptr(), self.nulls.as_mut_ptr());
+            let composite = unguarded::together(|| {
+                let tuple = unguarded::heap_form_tuple(descriptor, values, nulls);
+                release(descriptor);
+                unguarded::HeapTupleHeaderGetDatum((*tuple).t_data)
+            });
+            fcinfo.return_raw_datum(composite)
         }
     }
 }
@@ -126,7 +129,7 @@ unsafe fn release(descriptor: pg_sys::TupleDesc) {
     // SAFETY: the caller holds one reference.
     unsafe {
         if (*descriptor).tdrefcount >= 0 {
-            pg_sys::DecrTupleDescRefCount(descriptor);
+            unguarded::DecrTupleDescRefCount(descriptor);
         }
     }
 }

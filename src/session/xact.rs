@@ -12,6 +12,7 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 
 use crate::error::Error;
+use crate::unguarded;
 
 thread_local! {
     static LEDGER: RefCell<Ledger> = const { RefCell::new(Ledger::new()) };
@@ -41,13 +42,13 @@ pub fn hold(claim: Claim, wrote: bool) {
 /// one only where their parents do.
 pub fn has_transaction_id() -> bool {
     // SAFETY: a plain read of the transaction's state.
-    unsafe { pg_sys::GetTopTransactionIdIfAny() != pg_sys::InvalidTransactionId }
+    unsafe { unguarded::GetTopTransactionIdIfAny() != pg_sys::InvalidTransactionId }
 }
 
 /// The nest level of the current (sub)transaction: 1 outside of savepoints.
 pub fn nest_level() -> i32 {
     // SAFETY: a plain read of the transaction's state.
-    unsafe { pg_sys::GetCurrentTransactionNestLevel() }
+    unsafe { unguarded::GetCurrentTransactionNestLevel() }
 }
 
 /// Once for the life of the backend; the callbacks do nothing while the ledger is empty.
@@ -118,13 +119,21 @@ fn refuse_unsettled(refusal: fn(&Identity, Unsettled) -> Error) {
 /// of. The functions are PARALLEL UNSAFE; a function around them may say otherwise.
 pub fn refuse_parallel(command: &CStr) {
     // SAFETY: a zero-terminated name.
-    unsafe { pg_sys::PreventCommandIfParallelMode(command.as_ptr()) };
+    unsafe {
+        if unguarded::IsInParallelMode() {
+            pg_sys::PreventCommandIfParallelMode(command.as_ptr());
+        }
+    }
 }
 
 /// Raises 25006 where nothing may be written: READ ONLY, and on a standby.
 pub fn refuse_read_only(command: &CStr) {
     // SAFETY: a zero-terminated name.
-    unsafe { pg_sys::PreventCommandIfReadOnly(command.as_ptr()) };
+    unsafe {
+        if pg_sys::XactReadOnly {
+            pg_sys::PreventCommandIfReadOnly(command.as_ptr());
+        }
+    }
 }
 
 /// Refuses to run where other statements share the transaction, and has it end with this one.

@@ -2,6 +2,7 @@
 
 pub mod forget;
 pub mod leases;
+mod names;
 pub mod now;
 pub mod purge;
 pub mod records;

@@ -1,15 +1,17 @@
 //! Opening a table of ours, finding one row of it, and writing as its owner.
 
 use std::ffi::{CStr, c_void};
+use std::ptr::null_mut;
 
 use pgrx::PgList;
 use pgrx::pg_sys;
+use pgrx::prelude::*;
 use uuid::Uuid;
 
-use super::now;
+use super::{names, now};
 use crate::convert::datum;
 use crate::error::Error;
-use crate::majors;
+use crate::{majors, unguarded};
 
 /// The schema of all our tables.
 pub const SCHEMA: &CStr = c"idempotency";
@@ -41,24 +43,28 @@ pub struct Table {
 impl Table {
     /// Opens a table.
     ///
-    /// The name is looked up each time (in the system cache), so nothing goes stale when the
-    /// extension is dropped and created again.
-    ///
     /// # Errors
     /// 55000 where there is no such table, or a column has another type: the library is then newer
     /// or older than the SQL objects.
     pub fn open(layout: &'static Layout, lock: u32) -> Result<Self, Error> {
-        // SAFETY: look-ups in the system cache; the table is opened only where it was found.
-        let relation = unsafe {
-            let schema = pg_sys::get_namespace_oid(SCHEMA.as_ptr(), true);
-            let oid = pg_sys::get_relname_relid(layout.name.as_ptr(), schema);
-            if oid == pg_sys::InvalidOid {
-                return Err(layout.is_missing());
+        loop {
+            let oid = names::find(layout.name).ok_or_else(|| layout.is_missing())?;
+            // SAFETY: the table was there when it was looked up.
+            if let Some(relation) = unsafe { open_unless_changed(oid, lock as i32) } {
+                return Self { relation, layout }.checked();
             }
-            pg_sys::table_open(oid, lock as i32)
-        };
-        let table = Self { relation, layout };
-        if table.is_as_expected() { Ok(table) } else { Err(layout.is_different()) }
+            check_for_interrupts!();
+        }
+    }
+
+    fn checked(self) -> Result<Self, Error> {
+        if !names::is_checked(self.layout.name) {
+            if !self.is_as_expected() {
+                return Err(self.layout.is_different());
+            }
+            names::note_checked(self.layout.name);
+        }
+        Ok(self)
     }
 
     /// PostgreSQL's own handle.
@@ -113,11 +119,26 @@ impl Table {
         let is_as_expected = |(attribute, oid): (&pg_sys::FormData_pg_attribute, &pg_sys::Oid)| {
             attribute.atttypid == *oid && !attribute.attisdropped
         };
-        // SAFETY: the table is open.
-        let has_key = unsafe { majors::primary_key(self.relation) } != pg_sys::InvalidOid;
-        has_key
-            && attributes.len() >= expected.len()
+        attributes.len() >= expected.len()
             && attributes.iter().zip(expected).all(is_as_expected)
+            && self.first_column_is_key()
+    }
+
+    /// Whether the primary key is the first column, and that alone: it is what is asked for.
+    fn first_column_is_key(&self) -> bool {
+        // SAFETY: the table is open, and so is its index while it is looked at.
+        unsafe {
+            let index = majors::primary_key(self.relation);
+            if index == pg_sys::InvalidOid {
+                return false;
+            }
+            let index = pg_sys::index_open(index, pg_sys::AccessShareLock as i32);
+            let form = (*index).rd_index;
+            let is_first =
+                (*form).indnkeyatts == 1 && (*form).indkey.values.as_slice(1).first() == Some(&1);
+            pg_sys::index_close(index, pg_sys::NoLock as i32);
+            is_first
+        }
     }
 
     unsafe fn scan<const COLUMNS: usize>(
@@ -128,25 +149,24 @@ impl Table {
         unsafe {
             let relation = self.relation;
             let index = majors::primary_key(relation);
-            let index = pg_sys::index_open(index, pg_sys::AccessShareLock as i32);
-            let slot = pg_sys::table_slot_create(relation, std::ptr::null_mut());
+            let (index, slot) = unguarded::together(|| {
+                let index = unguarded::index_open(index, pg_sys::AccessShareLock as i32);
+                (index, unguarded::table_slot_create(relation, null_mut()))
+            });
             let mut keys = scan_keys(key);
+            let (keys, count) = (keys.as_mut_ptr(), key.len() as i32);
             let snapshot = &raw mut pg_sys::SnapshotSelfData;
-            let scan = majors::index_beginscan(relation, index, snapshot, key.len() as i32);
-            pg_sys::index_rescan(
-                scan,
-                keys.as_mut_ptr(),
-                key.len() as i32,
-                std::ptr::null_mut(),
-                0,
-            );
-            let forward = pg_sys::ScanDirection::ForwardScanDirection;
-            let found = pg_sys::index_getnext_slot(scan, forward, slot);
-            let row = found.then(|| copy(relation, slot));
-            pg_sys::index_endscan(scan);
-            pg_sys::ExecDropSingleTupleTableSlot(slot);
-            pg_sys::index_close(index, pg_sys::NoLock as i32);
-            row
+            let scan = majors::index_beginscan(relation, index, snapshot, count);
+            unguarded::together(|| {
+                unguarded::index_rescan(scan, keys, count, null_mut(), 0);
+                let forward = pg_sys::ScanDirection::ForwardScanDirection;
+                let found = unguarded::index_getnext_slot(scan, forward, slot);
+                let row = if found { Some(copy_unguarded(relation, slot)) } else { None };
+                unguarded::index_endscan(scan);
+                unguarded::ExecDropSingleTupleTableSlot(slot);
+                unguarded::index_close(index, pg_sys::NoLock as i32);
+                row
+            })
         }
     }
 }
@@ -293,19 +313,44 @@ pub unsafe fn copy<const COLUMNS: usize>(
     relation: pg_sys::Relation,
     slot: *mut pg_sys::TupleTableSlot,
 ) -> [Option<pg_sys::Datum>; COLUMNS] {
-    // SAFETY: the slot holds a row of the relation, whose first columns are ours.
+    // SAFETY: the caller's promise; what is called has nothing to unwind.
+    unsafe { unguarded::together(|| copy_unguarded(relation, slot)) }
+}
+
+/// The same, for [`unguarded::together`].
+unsafe fn copy_unguarded<const COLUMNS: usize>(
+    relation: pg_sys::Relation,
+    slot: *mut pg_sys::TupleTableSlot,
+) -> [Option<pg_sys::Datum>; COLUMNS] {
+    // SAFETY: the slot holds a row of the relation, whose first columns are ours; there is room for
+    // all that it has.
     unsafe {
-        let columns = (*(*relation).rd_att).natts as usize;
-        let (mut values, mut nulls) = (vec![pg_sys::Datum::null(); columns], vec![true; columns]);
+        let descriptor = (*relation).rd_att;
+        let columns = (*descriptor).natts as usize;
+        let values = unguarded::palloc(columns * size_of::<pg_sys::Datum>()).cast();
+        let nulls = unguarded::palloc(columns).cast();
         let mut own = false;
-        let tuple = pg_sys::ExecFetchSlotHeapTuple(slot, false, &mut own);
-        let tuple = if own { tuple } else { pg_sys::heap_copytuple(tuple) };
-        pg_sys::heap_deform_tuple(
-            tuple,
-            (*relation).rd_att,
-            values.as_mut_ptr(),
-            nulls.as_mut_ptr(),
-        );
-        std::array::from_fn(|i| (!nulls[i]).then_some(values[i]))
+        let tuple = unguarded::ExecFetchSlotHeapTuple(slot, false, &mut own);
+        let tuple = if own { tuple } else { unguarded::heap_copytuple(tuple) };
+        unguarded::heap_deform_tuple(tuple, descriptor, values, nulls);
+        std::array::from_fn(|i| if *nulls.add(i) { None } else { Some(*values.add(i)) })
+    }
+}
+
+/// Locks and opens a table; `None`, and no lock, where what is known of our names has been thrown away
+/// by the time that it is locked: it may have been dropped, or another have its name.
+unsafe fn open_unless_changed(table: pg_sys::Oid, lock: i32) -> Option<pg_sys::Relation> {
+    let before = names::generation();
+    // SAFETY: what is called has nothing to unwind. A table that is locked, and of which no message
+    // says that it has changed, is there.
+    unsafe {
+        unguarded::together(|| {
+            unguarded::LockRelationOid(table, lock);
+            if names::generation() == before {
+                return Some(unguarded::table_open(table, pg_sys::NoLock as i32));
+            }
+            unguarded::UnlockRelationOid(table, lock);
+            None
+        })
     }
 }

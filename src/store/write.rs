@@ -9,7 +9,7 @@ use pgrx::pg_sys;
 
 use super::relation::{self, Table};
 use crate::error::Error;
-use crate::majors;
+use crate::{majors, unguarded};
 
 /// Inserts a row.
 pub fn insert(table: &Table, row: &[Option<pg_sys::Datum>]) {
@@ -118,7 +118,9 @@ impl Target {
         // SAFETY: the caller's promise.
         self.in_own_memory(|| unsafe {
             let slot = virtual_slot(self.estate, table.relation(), row);
-            pg_sys::ExecSimpleRelationInsert(self.relation, self.estate, slot);
+            unguarded::together(|| {
+                unguarded::ExecSimpleRelationInsert(self.relation, self.estate, slot)
+            });
         });
     }
 
@@ -183,25 +185,37 @@ unsafe fn with_target<R>(relation: pg_sys::Relation, execute: impl FnOnce(&Targe
     // there is none, and the executor then looks for no column permissions. After an error the
     // executor's memory and the indexes are given back by the transaction's abort.
     unsafe {
-        let estate = pg_sys::CreateExecutorState();
-        let context = pg_sys::MemoryContextSwitchTo((*estate).es_query_cxt);
-        let target =
-            pg_sys::palloc0(size_of::<pg_sys::ResultRelInfo>()).cast::<pg_sys::ResultRelInfo>();
+        let context = pg_sys::CurrentMemoryContext;
+        let target = unguarded::together(|| begin(relation));
+        let result = execute(&target);
+        unguarded::together(|| {
+            unguarded::AfterTriggerEndQuery(target.estate);
+            unguarded::ExecCloseIndices(target.relation);
+            unguarded::ExecResetTupleTable((*target.estate).es_tupleTable, false);
+            pg_sys::CurrentMemoryContext = context;
+            unguarded::FreeExecutorState(target.estate);
+        });
+        result
+    }
+}
+
+/// Sets up a change of the relation, for [`unguarded::together`].
+unsafe fn begin(relation: pg_sys::Relation) -> Target {
+    // SAFETY: as for with_target. A node of zeros with its tag is what makeNode makes.
+    unsafe {
+        let estate = unguarded::CreateExecutorState();
+        pg_sys::CurrentMemoryContext = (*estate).es_query_cxt;
+        let size = size_of::<pg_sys::ResultRelInfo>();
+        let target = unguarded::palloc0(size).cast::<pg_sys::ResultRelInfo>();
         (*target).type_ = pg_sys::NodeTag::T_ResultRelInfo;
-        pg_sys::InitResultRelInfo(target, relation, 0, std::ptr::null_mut(), 0);
+        unguarded::InitResultRelInfo(target, relation, 0, std::ptr::null_mut(), 0);
         // Where after-row triggers look for the relation that they were queued for.
         (*estate).es_opened_result_relations =
-            pg_sys::lappend((*estate).es_opened_result_relations, target.cast());
-        (*estate).es_output_cid = pg_sys::GetCurrentCommandId(true);
-        pg_sys::ExecOpenIndices(target, false);
-        pg_sys::AfterTriggerBeginQuery();
-        let result = execute(&Target { estate, relation: target });
-        pg_sys::AfterTriggerEndQuery(estate);
-        pg_sys::ExecCloseIndices(target);
-        pg_sys::ExecResetTupleTable((*estate).es_tupleTable, false);
-        pg_sys::MemoryContextSwitchTo(context);
-        pg_sys::FreeExecutorState(estate);
-        result
+            unguarded::lappend((*estate).es_opened_result_relations, target.cast());
+        (*estate).es_output_cid = unguarded::GetCurrentCommandId(true);
+        unguarded::ExecOpenIndices(target, false);
+        unguarded::AfterTriggerBeginQuery();
+        Target { estate, relation: target }
     }
 }
 
@@ -212,9 +226,11 @@ unsafe fn virtual_slot(
 ) -> *mut pg_sys::TupleTableSlot {
     // SAFETY: a slot of the table's own descriptor; columns behind ours are NULL.
     unsafe {
-        let slot =
-            pg_sys::ExecInitExtraTupleSlot(estate, (*relation).rd_att, &pg_sys::TTSOpsVirtual);
-        pg_sys::ExecStoreAllNullTuple(slot);
+        let slot = unguarded::together(|| {
+            let (descriptor, ops) = ((*relation).rd_att, &raw const pg_sys::TTSOpsVirtual);
+            let slot = unguarded::ExecInitExtraTupleSlot(estate, descriptor, ops);
+            unguarded::ExecStoreAllNullTuple(slot)
+        });
         for (i, value) in row.iter().enumerate() {
             *(*slot).tts_values.add(i) = value.unwrap_or(pg_sys::Datum::null());
             *(*slot).tts_isnull.add(i) = value.is_none();

@@ -7,12 +7,13 @@ use pg_idempotency_tests::session::Role;
 use postgres::{Client, Statement};
 use std::sync::Barrier;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const REQUESTS: usize = 64;
 
-/// How long the work takes: long enough that all others wait for it.
-const WORK: Duration = Duration::from_millis(60);
+/// The requests that wait for the winner: for an advisory lock, for a key's, or for its transaction.
+const WAITING: &str = "(SELECT count(*) FROM pg_locks
+    WHERE NOT granted AND locktype IN ('advisory', 'transactionid')) >= ";
 
 const CONTENDERS: [Contender; 3] = [
     Contender {
@@ -59,7 +60,7 @@ fn slowest(lab: &Lab<'_>, who: &Contender, round: usize) -> f64 {
     let key = format!("{}-{round}", who.script);
     let start = Barrier::new(REQUESTS);
     let ends: Vec<(bool, Instant)> = thread::scope(|scope| {
-        let request = || scope.spawn(|| Request::open(lab, who).run(&key, &start));
+        let request = || scope.spawn(|| Request::open(lab, who).run(lab, &key, &start));
         let threads: Vec<_> = (0..REQUESTS).map(|_| request()).collect();
         threads.into_iter().map(|thread| thread.join().expect("no request fails")).collect()
     });
@@ -90,13 +91,13 @@ impl Request {
     }
 
     /// Whether this request did the work, and when it was answered.
-    fn run(mut self, key: &str, start: &Barrier) -> (bool, Instant) {
+    fn run(mut self, lab: &Lab<'_>, key: &str, start: &Barrier) -> (bool, Instant) {
         start.wait();
         let mut transaction = self.client.transaction().expect("a transaction");
         let row = transaction.query_one(&self.claim, &[&key]).expect("an outcome");
         let won = row.get::<_, &str>(0) == "claimed";
         if won {
-            thread::sleep(WORK);
+            lab.database().wait_until(&format!("{WAITING}{}", REQUESTS - 1));
             transaction.execute(&self.work, &[&key]).expect("the work");
             transaction.execute(&self.complete, &[&key]).expect("the answer");
         }

@@ -129,8 +129,11 @@ impl Bench<'_> {
     }
 }
 
-/// `ours` for `create-ours`.
+/// `ours` for `create-ours`; `ours, inline` for `create-inline-ours`.
 fn contender(script: &'static str) -> &'static str {
+    if script.ends_with("-inline-ours") {
+        return "ours, inline";
+    }
     script.rsplit('-').next().unwrap_or(script)
 }
 
@@ -166,7 +169,7 @@ fn check(bench: &Bench<'_>, names: impl Iterator<Item = &'static str>) -> ExitCo
 }
 
 fn falls_back(now: &[Entry], before: &[Entry]) -> bool {
-    now.iter().filter(|entry| entry.contender == "ours").any(|entry| {
+    now.iter().filter(|entry| entry.contender.starts_with("ours")).any(|entry| {
         let same = |other: &&Entry| other.game == entry.game && other.contender == entry.contender;
         before.iter().find(same).is_some_and(|old| ratios::fell_back(old.spread, entry.spread))
     })

@@ -14,13 +14,15 @@ const DURABLE: Setting = Setting { synchronous_commit: true, ..ALONE };
 const CREATES: &[&str] = &[
     "create-floor",
     "create-ours",
+    "create-inline-ours",
     "create-bare",
     "create-upsert",
     "create-plpgsql",
     "create-advisory",
 ];
-const FLOOR_AND_OURS: &[&str] = &["create-floor", "create-ours"];
-const REPLAYS: &[&str] = &["replay-select", "replay-ours", "replay-plpgsql", "replay-advisory"];
+const FLOOR_AND_OURS: &[&str] = &["create-floor", "create-ours", "create-inline-ours"];
+const REPLAYS: &[&str] =
+    &["replay-select", "replay-ours", "replay-inline-ours", "replay-plpgsql", "replay-advisory"];
 
 /// The match during which somebody holds the key `held`.
 pub const HELD: &str = "a held key, no wait";

@@ -1,0 +1,99 @@
+//! Which table has a name of ours: looked up once in a backend, and again after a message that
+//! something about the table, or about a schema, has changed.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, c_int};
+
+use pgrx::pg_sys;
+
+use super::relation::SCHEMA;
+
+struct Known {
+    name: &'static CStr,
+    table: pg_sys::Oid,
+    is_checked: bool,
+}
+
+thread_local! {
+    static KNOWN: RefCell<Vec<Known>> = const { RefCell::new(Vec::new()) };
+    static GENERATION: Cell<u64> = const { Cell::new(0) };
+    static REGISTERED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The table of this name in our schema. Where [`generation`] is still the same once the table is
+/// locked, it is still the one.
+pub fn find(name: &'static CStr) -> Option<pg_sys::Oid> {
+    let known = KNOWN.with_borrow(|known| {
+        known.iter().find(|known| known.name == name).map(|known| known.table)
+    });
+    known.or_else(|| look_up(name))
+}
+
+/// How often what is known was thrown away.
+pub fn generation() -> u64 {
+    GENERATION.get()
+}
+
+/// Whether the table of this name was found to be as expected since it was looked up.
+pub fn is_checked(name: &CStr) -> bool {
+    KNOWN.with_borrow(|known| known.iter().any(|known| known.name == name && known.is_checked))
+}
+
+/// Notes that the table of this name is as expected.
+pub fn note_checked(name: &CStr) {
+    KNOWN.with_borrow_mut(|known| {
+        for known in known.iter_mut().filter(|known| known.name == name) {
+            known.is_checked = true;
+        }
+    });
+}
+
+fn look_up(name: &'static CStr) -> Option<pg_sys::Oid> {
+    register_callbacks();
+    let before = generation();
+    // SAFETY: look-ups in the system cache.
+    let table = unsafe {
+        let schema = pg_sys::get_namespace_oid(SCHEMA.as_ptr(), true);
+        pg_sys::get_relname_relid(name.as_ptr(), schema)
+    };
+    if table == pg_sys::InvalidOid {
+        return None;
+    }
+    if generation() == before {
+        KNOWN.with_borrow_mut(|known| known.push(Known { name, table, is_checked: false }));
+    }
+    Some(table)
+}
+
+/// Once for the life of the backend.
+fn register_callbacks() {
+    if REGISTERED.replace(true) {
+        return;
+    }
+    // SAFETY: both functions are static and match the signatures of inval.h.
+    unsafe {
+        let nothing = pg_sys::Datum::null();
+        pg_sys::CacheRegisterRelcacheCallback(Some(on_table_change), nothing);
+        let schemas = pg_sys::SysCacheIdentifier::NAMESPACEOID as c_int;
+        pg_sys::CacheRegisterSyscacheCallback(schemas, Some(on_schema_change), nothing);
+    }
+}
+
+/// Called by inval.c whenever a relation has changed; all of them where `table` is 0. Nothing may be
+/// raised.
+unsafe extern "C-unwind" fn on_table_change(_arg: pg_sys::Datum, table: pg_sys::Oid) {
+    let is_ours = |known: &Vec<Known>| known.iter().any(|known| known.table == table);
+    if table == pg_sys::InvalidOid || KNOWN.with_borrow(is_ours) {
+        forget();
+    }
+}
+
+/// Called by inval.c whenever a schema has changed: a rename changes no relation.
+unsafe extern "C-unwind" fn on_schema_change(_arg: pg_sys::Datum, _cache: c_int, _hash: u32) {
+    forget();
+}
+
+fn forget() {
+    KNOWN.with_borrow_mut(Vec::clear);
+    GENERATION.set(generation() + 1);
+}

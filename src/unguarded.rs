@@ -1,0 +1,106 @@
+//! PostgreSQL's functions without the guard that pgrx puts around each call of one.
+//!
+//! The guard (a saved jump buffer) turns an error of PostgreSQL's into a panic, so that Rust's frames
+//! unwind. It costs about a hundred instructions, and a claim makes dozens of calls. Two kinds of calls
+//! can do without one each: those of functions that raise nothing whatever happens, and several calls
+//! one after the other, with nothing in between that would have to unwind: [`together`].
+
+use pgrx::pg_sys::{
+    Datum, EState, HeapTuple, HeapTupleHeader, Index, IndexScanDesc, LOCKMODE, List, Oid, Relation,
+    ResultRelInfo, ScanDirection, ScanKey, TimestampTz, TransactionId, TupleDesc, TupleTableSlot,
+    TupleTableSlotOps,
+};
+use std::ffi::{c_int, c_void};
+
+/// Runs several of these functions behind one guard.
+///
+/// # Safety
+/// An error of PostgreSQL's jumps out of `f` and leaves its frames as they are: nothing in them may
+/// have a destructor, and `f` must not panic.
+pub unsafe fn together<R>(f: impl FnOnce() -> R) -> R {
+    // SAFETY: the caller's promise.
+    unsafe { pgrx::pg_sys::ffi::pg_guard_ffi_boundary(f) }
+}
+
+// Nothing is raised by these: each reads a variable of this backend's, or the clock.
+unsafe extern "C-unwind" {
+    pub fn GetCurrentTimestamp() -> TimestampTz;
+    pub fn GetCurrentTransactionNestLevel() -> c_int;
+    pub fn GetDatabaseEncoding() -> c_int;
+    pub fn GetTopTransactionIdIfAny() -> TransactionId;
+    pub fn IsInParallelMode() -> bool;
+}
+
+// For `together` only. Their signatures are the same in all majors.
+unsafe extern "C-unwind" {
+    pub fn AfterTriggerBeginQuery();
+    pub fn AfterTriggerEndQuery(estate: *mut EState);
+    pub fn CreateExecutorState() -> *mut EState;
+    pub fn DecrTupleDescRefCount(descriptor: TupleDesc);
+    pub fn ExecCloseIndices(target: *mut ResultRelInfo);
+    pub fn ExecDropSingleTupleTableSlot(slot: *mut TupleTableSlot);
+    pub fn ExecFetchSlotHeapTuple(
+        slot: *mut TupleTableSlot,
+        materialize: bool,
+        should_free: *mut bool,
+    ) -> HeapTuple;
+    pub fn ExecInitExtraTupleSlot(
+        estate: *mut EState,
+        descriptor: TupleDesc,
+        ops: *const TupleTableSlotOps,
+    ) -> *mut TupleTableSlot;
+    pub fn ExecOpenIndices(target: *mut ResultRelInfo, speculative: bool);
+    pub fn ExecResetTupleTable(slots: *mut List, should_free: bool);
+    pub fn ExecSimpleRelationInsert(
+        target: *mut ResultRelInfo,
+        estate: *mut EState,
+        slot: *mut TupleTableSlot,
+    );
+    pub fn ExecStoreAllNullTuple(slot: *mut TupleTableSlot) -> *mut TupleTableSlot;
+    pub fn FreeExecutorState(estate: *mut EState);
+    pub fn GetCurrentCommandId(used: bool) -> u32;
+    pub fn HeapTupleHeaderGetDatum(tuple: HeapTupleHeader) -> Datum;
+    pub fn InitResultRelInfo(
+        target: *mut ResultRelInfo,
+        relation: Relation,
+        range_table_index: Index,
+        partition_root: *mut ResultRelInfo,
+        instrument: c_int,
+    );
+    pub fn LockRelationOid(relation: Oid, lock: LOCKMODE);
+    pub fn UnlockRelationOid(relation: Oid, lock: LOCKMODE);
+    pub fn get_func_rettype(function: Oid) -> Oid;
+    pub fn heap_copytuple(tuple: HeapTuple) -> HeapTuple;
+    pub fn heap_deform_tuple(
+        tuple: HeapTuple,
+        descriptor: TupleDesc,
+        values: *mut Datum,
+        nulls: *mut bool,
+    );
+    pub fn heap_form_tuple(
+        descriptor: TupleDesc,
+        values: *mut Datum,
+        nulls: *mut bool,
+    ) -> HeapTuple;
+    pub fn index_close(index: Relation, lock: LOCKMODE);
+    pub fn index_endscan(scan: IndexScanDesc);
+    pub fn index_getnext_slot(
+        scan: IndexScanDesc,
+        direction: ScanDirection::Type,
+        slot: *mut TupleTableSlot,
+    ) -> bool;
+    pub fn index_open(index: Oid, lock: LOCKMODE) -> Relation;
+    pub fn index_rescan(
+        scan: IndexScanDesc,
+        keys: ScanKey,
+        key_count: c_int,
+        order_bys: ScanKey,
+        order_by_count: c_int,
+    );
+    pub fn lappend(list: *mut List, datum: *mut c_void) -> *mut List;
+    pub fn lookup_rowtype_tupdesc(row_type: Oid, modifier: i32) -> TupleDesc;
+    pub fn palloc(size: usize) -> *mut c_void;
+    pub fn palloc0(size: usize) -> *mut c_void;
+    pub fn table_open(table: Oid, lock: LOCKMODE) -> Relation;
+    pub fn table_slot_create(relation: Relation, slots: *mut *mut List) -> *mut TupleTableSlot;
+}
