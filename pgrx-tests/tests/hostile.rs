@@ -232,8 +232,8 @@ fn a_table_that_has_lost_its_name_is_not_written_to() {
         ),
         ("ALTER SCHEMA idempotency RENAME TO old", "ALTER SCHEMA old RENAME TO idempotency"),
         (
-            "ALTER TABLE idempotency.records ALTER operation TYPE varchar",
-            "ALTER TABLE idempotency.records ALTER operation TYPE text COLLATE \"C\"",
+            "ALTER TABLE idempotency.records ALTER withheld TYPE varchar",
+            "ALTER TABLE idempotency.records ALTER withheld TYPE text COLLATE \"C\"",
         ),
     ] {
         db.run(away);
