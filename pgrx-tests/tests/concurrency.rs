@@ -123,6 +123,19 @@ fn a_replay_that_stays_open_holds_no_key(db: &Database<'_>, isolation: Isolation
     other.call(claim("k").with("wait_ms", 0)).expect("replayed");
 }
 
+/// Catches a lock that is given back when the answer is recorded, and not when that is committed.
+fn a_completed_key_is_held_until_the_commit(db: &Database<'_>, isolation: Isolation) {
+    let (mut holder, mut other) = (db.session("holder"), db.session("other"));
+    for (end, seen) in [("ROLLBACK", "claimed"), ("COMMIT", "replayed")] {
+        holder.begin(isolation);
+        holder.call(claim("k")).expect("claimed");
+        shop::work(&mut holder, "k").expect("the work succeeds").expect("completed");
+        other.call(claim("k").with("wait_ms", 0)).expect("in_progress");
+        holder.run(end);
+        other.call(claim("k").with("wait_ms", 0)).expect(seen);
+    }
+}
+
 /// Catches a comparison that is made on the fast path only, and one made too late: after a refused
 /// request has already written.
 fn mismatch_is_found_on_every_path(db: &Database<'_>, isolation: Isolation) {
@@ -161,6 +174,7 @@ at_every_isolation!(
     winner_rolls_back_and_one_waiter_wins,
     winner_is_terminated_and_one_waiter_wins,
     a_replay_that_stays_open_holds_no_key,
+    a_completed_key_is_held_until_the_commit,
     mismatch_is_found_on_every_path,
     a_claim_a_replay_and_a_refusal_write_nothing,
 );
