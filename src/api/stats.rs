@@ -12,7 +12,7 @@ use crate::counters::names::{OUTCOMES, SQLSTATES};
 use crate::counters::table::{self, Snapshot};
 use crate::counters::{self, NO_OPERATION};
 use crate::worker::{board, databases};
-use crate::{guc, shared};
+use crate::{guc, memory, shared};
 
 /// Why something needs the library in the postmaster.
 const NOT_PRELOADED: &str = "pg_idempotency is not in shared_preload_libraries";
@@ -21,6 +21,9 @@ const NOT_PRELOADED: &str = "pg_idempotency is not in shared_preload_libraries";
 #[pg_extern(sql = false)]
 fn idempotency_counters() -> Set<8> {
     let Some(shared) = counters::counting() else { return Set(Vec::new()) };
+    // Before the lock is taken: what is under it must not fail.
+    let entries = shared.header.entries() as usize + 1;
+    memory::ensure(2 * entries * size_of::<Snapshot>()).unwrap_or_else(|error| error.raise());
     let (mine, others) = table::read(shared);
     let mut rows: Vec<_> = mine.iter().map(row).collect();
     let mut others = row(&others);

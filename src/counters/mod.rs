@@ -27,6 +27,8 @@ const MAX_REMEMBERED: usize = 1000;
 #[derive(Default)]
 struct Memory {
     generation: u64,
+    /// The operation that was counted last; most calls are for the same one as the call before.
+    last: Option<(String, &'static Counts)>,
     counts: HashMap<String, Remembered>,
 }
 
@@ -117,10 +119,18 @@ impl Memory {
     fn recall(&mut self, shared: &Shared, operation: &str) -> Option<Remembered> {
         let generation = shared.header.generation();
         if self.generation != generation {
-            self.generation = generation;
-            self.counts.clear();
+            *self = Self { generation, ..Self::default() };
         }
-        self.counts.get(operation).copied()
+        if let Some((last, counts)) = &self.last
+            && last == operation
+        {
+            return Some(Remembered::Own(counts));
+        }
+        let known = self.counts.get(operation).copied();
+        if let Some(Remembered::Own(counts)) = known {
+            self.last = Some((operation.into(), counts));
+        }
+        known
     }
 
     fn keep(&mut self, operation: &str, remembered: Remembered) {
