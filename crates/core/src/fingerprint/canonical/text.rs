@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(text.allow::<u64>(1000, 1), Ok(1000));
         assert_eq!(text.allow::<u64>(2000, 1), Ok(1285));
         assert_eq!(text.allow::<u64>(1, 1), Err(OutOfMemory));
-        assert_eq!(text.allow::<u8>(1, 0), Ok(0));
+        assert_eq!(text.allow::<u64>(1, 0), Ok(0));
     }
 
     #[test]
