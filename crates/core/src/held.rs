@@ -113,6 +113,7 @@ pub enum Unsettled {
 #[derive(Debug, Default)]
 pub struct Ledger {
     claims: Vec<Claim>,
+    /// Keys whose claims were rolled back, with the token of the last one.
     dropped: Vec<(Identity, Uuid)>,
     lost: Option<Identity>,
     bypassed: bool,
@@ -222,8 +223,13 @@ impl Ledger {
 
     /// A subtransaction at `level` is rolled back: what it did is undone, its locks are gone.
     pub fn subtransaction_aborted(&mut self, level: i32) {
-        let lost = self.claims.extract_if(.., |claim| claim.level >= level);
-        self.dropped.extend(lost.map(|claim| (claim.identity, claim.token)));
+        for claim in self.claims.extract_if(.., |claim| claim.level >= level) {
+            // One for each key: who claims and rolls back without end takes no memory without end.
+            match self.dropped.iter_mut().rev().find(|(identity, _)| *identity == claim.identity) {
+                Some(known) => known.1 = claim.token,
+                None => self.dropped.push((claim.identity, claim.token)),
+            }
+        }
         for claim in &mut self.claims {
             if claim.state.settled_at().is_some_and(|settled_at| settled_at >= level) {
                 claim.state = State::Held;

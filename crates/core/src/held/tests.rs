@@ -139,6 +139,21 @@ fn claiming_again_forgets_the_dropped_claim_only_before_any_write() {
 }
 
 #[test]
+fn a_key_that_is_claimed_and_rolled_back_again_and_again_is_noted_once() {
+    let mut ledger = holding("b", 1, 2);
+    ledger.subtransaction_aborted(2);
+    for n in 2..1000 {
+        ledger.reserve().expect("memory");
+        ledger.hold(claim("a", n, 2), true);
+        ledger.subtransaction_aborted(2);
+    }
+    assert_eq!(ledger.dropped, [(key("b"), token(1)), (key("a"), token(999))]);
+    assert!(ledger.dropped.capacity() < 10);
+    assert_eq!(ledger.unsettled(), Some((&key("b"), Unsettled::RolledBack)));
+    assert_eq!(ledger.find(Some(token(999))).err(), Some(NotHeld::RolledBack));
+}
+
+#[test]
 fn claiming_another_key_does_not_forget_a_dropped_claim() {
     let mut ledger = holding("a", 1, 2);
     ledger.subtransaction_aborted(2);
