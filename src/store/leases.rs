@@ -7,7 +7,7 @@ use idempotency_core::lease::Lease;
 use pgrx::pg_sys;
 use uuid::Uuid;
 
-use super::relation::{Key, Layout, Table};
+use super::relation::{Layout, Table};
 use super::walk::{self, ByTime};
 use super::write;
 use crate::convert::datum;
@@ -68,7 +68,7 @@ pub struct LeaseRow {
 /// 55000 where the table is not as this library expects.
 pub fn find(token: Uuid) -> Result<Option<LeaseRow>, Error> {
     let table = Table::open(&LAYOUT, pg_sys::AccessShareLock)?;
-    let row = table.find(&[Key::Uuid(token)]);
+    let row = table.find(datum::uuid(token));
     table.close();
     Ok(row.map(|row| LeaseRow::from_columns(&row)))
 }

@@ -10,7 +10,7 @@ use pgrx::pg_sys;
 
 use uuid::Uuid;
 
-use super::relation::{Key, Layout, Table};
+use super::relation::{Layout, Table};
 use super::walk;
 use super::write;
 use crate::convert::datum;
@@ -191,7 +191,7 @@ impl Row {
 /// 55000 where the table is not as this library expects, XX001 where the row is another identity's.
 pub fn find(identity: &Identity) -> Result<Option<Row>, Error> {
     let table = Table::open(&LAYOUT, pg_sys::AccessShareLock)?;
-    let row = table.find(&[Key::Uuid(identity.digest())]);
+    let row = table.find(datum::uuid(identity.digest()));
     table.close();
     row.map(|row| Row(row).of_identity(identity)).transpose()
 }
@@ -267,5 +267,6 @@ pub unsafe fn identity(slot: *mut pg_sys::TupleTableSlot) -> Identity {
 }
 
 fn remove(table: &Table, identity: &Identity) -> Result<(), Error> {
-    write::delete(table, &Row::named(identity).0, |row| Row(row).of_identity(identity).map(drop))
+    let digest = datum::uuid(identity.digest());
+    write::delete(table, digest, |row| Row(row).of_identity(identity).map(drop))
 }

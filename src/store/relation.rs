@@ -6,31 +6,20 @@ use std::ptr::null_mut;
 use pgrx::PgList;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
-use uuid::Uuid;
 
 use super::{names, now};
-use crate::convert::datum;
 use crate::error::Error;
 use crate::{majors, unguarded};
 
 /// The schema of all our tables.
 pub const SCHEMA: &CStr = c"idempotency";
 
-/// A table's name and the types of its first columns; those of its primary key come first.
+/// A table's name and the types of its first columns; the first is its primary key.
 pub struct Layout {
     /// The name, in the schema `idempotency`.
     pub name: &'static CStr,
     /// The types.
     pub columns: &'static [pg_sys::Oid],
-}
-
-/// A value of a primary key's column.
-#[derive(Clone, Copy, Debug)]
-pub enum Key<'a> {
-    /// A `text` under the collation "C".
-    Text(&'a str),
-    /// A `uuid`.
-    Uuid(Uuid),
 }
 
 /// An open table. It stays locked until the transaction ends, as a table in use by SQL would;
@@ -84,22 +73,24 @@ impl Table {
         unsafe { pg_sys::table_close(self.relation, pg_sys::NoLock as i32) }
     }
 
-    /// The values of the row that has this primary key, in memory of the current call.
+    /// The values of the row that has this primary key, in memory of the current call; the key is of the
+    /// type of the first column.
     ///
     /// An index scan under SnapshotSelf: it sees what is committed now, and what this transaction
     /// wrote, at every isolation level, and takes no predicate locks. An MVCC read, even with the
     /// latest snapshot, would make unrelated keys abort each other under SERIALIZABLE.
     pub fn find<const COLUMNS: usize>(
         &self,
-        key: &[Key<'_>],
+        key: pg_sys::Datum,
     ) -> Option<[Option<pg_sys::Datum>; COLUMNS]> {
         // SAFETY: the table is open and laid out as expected.
-        now::at_one_moment(|| unsafe { self.scan(key) }, Option::is_some)
+        now::at_one_moment(|| unsafe { self.look_up(key) }, Option::is_some)
     }
 
     /// Runs `f`, which writes, as the table's owner, the way foreign-key checks run: a backend has no
-    /// rights on the table, and triggers on it do not run with a backend's rights (deferred ones do: PostgreSQL runs
-    /// them at the commit, as whoever commits).
+    /// rights on the table, and triggers on it do not run with a backend's rights. (Deferred ones do before
+    /// 18: PostgreSQL runs them at the commit, as whoever commits. Since 18 it runs them as whoever queued
+    /// them, which is the owner, but with the search path of the commit.)
     pub fn as_owner<R>(&self, f: impl FnOnce() -> R) -> R {
         // SAFETY: the table is open, so its owner exists.
         unsafe {
@@ -141,9 +132,9 @@ impl Table {
         }
     }
 
-    unsafe fn scan<const COLUMNS: usize>(
+    unsafe fn look_up<const COLUMNS: usize>(
         &self,
-        key: &[Key<'_>],
+        key: pg_sys::Datum,
     ) -> Option<[Option<pg_sys::Datum>; COLUMNS]> {
         // SAFETY: the caller's promise; whatever raises in between, the transaction's abort cleans up.
         unsafe {
@@ -153,12 +144,12 @@ impl Table {
                 let index = unguarded::index_open(index, pg_sys::AccessShareLock as i32);
                 (index, unguarded::table_slot_create(relation, null_mut()))
             });
-            let mut keys = scan_keys(key);
-            let (keys, count) = (keys.as_mut_ptr(), key.len() as i32);
+            let mut key = self.layout.scan_key(key);
+            let key = &raw mut key;
             let snapshot = &raw mut pg_sys::SnapshotSelfData;
-            let scan = majors::index_beginscan(relation, index, snapshot, count);
+            let scan = majors::index_beginscan(relation, index, snapshot, 1);
             unguarded::together(|| {
-                unguarded::index_rescan(scan, keys, count, null_mut(), 0);
+                unguarded::index_rescan(scan, key, 1, null_mut(), 0);
                 let forward = pg_sys::ScanDirection::ForwardScanDirection;
                 let found = unguarded::index_getnext_slot(scan, forward, slot);
                 let row = if found { Some(copy_unguarded(relation, slot)) } else { None };
@@ -169,9 +160,41 @@ impl Table {
             })
         }
     }
+
+    /// Puts the row that has this primary key into a slot; false where there is none.
+    ///
+    /// # Safety
+    /// The slot is the table's, and the key of the type of the first column.
+    pub unsafe fn find_in(&self, slot: *mut pg_sys::TupleTableSlot, key: pg_sys::Datum) -> bool {
+        // SAFETY: the caller's promise; whatever raises in between, the transaction's abort cleans up.
+        unsafe {
+            let index = majors::primary_key(self.relation);
+            let index = pg_sys::index_open(index, pg_sys::AccessShareLock as i32);
+            let mut key = self.layout.scan_key(key);
+            let snapshot = &raw mut pg_sys::SnapshotSelfData;
+            let scan = majors::index_beginscan(self.relation, index, snapshot, 1);
+            pg_sys::index_rescan(scan, &mut key, 1, std::ptr::null_mut(), 0);
+            let forward = pg_sys::ScanDirection::ForwardScanDirection;
+            let found = pg_sys::index_getnext_slot(scan, forward, slot);
+            pg_sys::index_endscan(scan);
+            pg_sys::index_close(index, pg_sys::NoLock as i32);
+            found
+        }
+    }
 }
 
 impl Layout {
+    /// The primary key, which is the first column, equal to a value.
+    fn scan_key(&self, value: pg_sys::Datum) -> pg_sys::ScanKeyData {
+        let mut key = pg_sys::ScanKeyData::default();
+        let is_uuid = self.columns[0] == pg_sys::UUIDOID;
+        let function = if is_uuid { pg_sys::F_UUID_EQ } else { pg_sys::F_TEXTEQ };
+        let equal = pg_sys::BTEqualStrategyNumber as u16;
+        // SAFETY: an ordinary scan key, as genam.h describes it.
+        unsafe { pg_sys::ScanKeyInit(&mut key, 1, equal, function.into(), value) };
+        key
+    }
+
     fn is_missing(&self) -> Error {
         Error::not_installed(format!(
             "There is no table idempotency.{}.",
@@ -285,24 +308,6 @@ unsafe fn is_plain(node: *mut pg_sys::Node) -> bool {
             _ => false,
         }
     }
-}
-
-/// The most columns in a primary key of ours.
-const MAX_KEY_COLUMNS: usize = 1;
-
-/// The primary key's columns, equal to the given values.
-unsafe fn scan_keys(values: &[Key<'_>]) -> [pg_sys::ScanKeyData; MAX_KEY_COLUMNS] {
-    let mut keys = [pg_sys::ScanKeyData::default(); MAX_KEY_COLUMNS];
-    for (i, (key, value)) in keys.iter_mut().zip(values).enumerate() {
-        let (column, equal) = (i as i16 + 1, pg_sys::BTEqualStrategyNumber as u16);
-        let (function, value) = match value {
-            Key::Text(text) => (pg_sys::F_TEXTEQ, datum::text(text)),
-            Key::Uuid(id) => (pg_sys::F_UUID_EQ, datum::uuid(*id)),
-        };
-        // SAFETY: an ordinary scan key, as genam.h describes it.
-        unsafe { pg_sys::ScanKeyInit(key, column, equal, function.into(), value) };
-    }
-    keys
 }
 
 /// The slot's row, in memory of its own: the slot's page is unpinned before the row is used.

@@ -15,7 +15,7 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 use serde_json::{Map, Value};
 
-use super::relation::{Key, Layout, Table};
+use super::relation::{Layout, Table};
 use crate::convert::datum;
 use crate::convert::returned::Done;
 use crate::convert::settings::{Checks, Server};
@@ -97,7 +97,7 @@ pub fn resource_type(name: &str) -> Result<Option<Rc<ResourceType>>, Error> {
 pub fn configure(operation: &str, patch: Map<String, Value>) -> Result<Value, Error> {
     // Nobody else may read and write in between.
     let table = Table::open(&OPERATIONS, pg_sys::ShareRowExclusiveLock)?;
-    let before = table.find::<2>(&[Key::Text(operation)]);
+    let before = table.find::<2>(datum::text(operation));
     let before = before.map(|row| settings_of(&row)).transpose()?.unwrap_or_default();
     let after =
         settings::patch(before, patch).map_err(|fault| Error::setting(operation, &fault))?;
@@ -167,7 +167,7 @@ fn remember<T: Clone, const COLUMNS: usize>(
         let generation = CACHE.with_borrow(|cache| cache.generation);
         let table = Table::open(layout, pg_sys::AccessShareLock)?;
         watch(table.oid());
-        let value = table.find(&[Key::Text(key)]).map(|row| read(&row)).transpose()?;
+        let value = table.find(datum::text(key)).map(|row| read(&row)).transpose()?;
         table.close();
         if CACHE.with_borrow(|cache| cache.generation) == generation {
             break value;

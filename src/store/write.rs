@@ -18,29 +18,28 @@ pub fn insert(table: &Table, row: &[Option<pg_sys::Datum>]) {
 }
 
 /// Deletes the row that has this primary key, if it is there and `check` lets it. A purge
-/// or another that deletes it at this very moment is waited for.
+/// or another that deletes it at this very moment is waited for. (RelationFindReplTupleByIndex would do
+/// that, but since 16 it compares all columns where the table has another index for its replica identity.)
 ///
 /// # Errors
 /// What `check` says of the row.
 pub fn delete<const COLUMNS: usize>(
     table: &Table,
-    key: &[Option<pg_sys::Datum>; COLUMNS],
+    key: pg_sys::Datum,
     check: impl FnOnce([Option<pg_sys::Datum>; COLUMNS]) -> Result<(), Error>,
 ) -> Result<(), Error> {
     change(table, |target| {
-        // SAFETY: the target is the table's; the key's columns come first, and all that are looked
-        // at are those of the primary key.
+        // SAFETY: the target is the table's, whose primary key is the first column.
         unsafe {
             // The row may have been written by this very command.
             pg_sys::CommandCounterIncrement();
-            let relation = table.relation();
-            let index = majors::primary_key(relation);
-            let wanted = virtual_slot(target.estate, relation, key);
             let found = target.slot(table);
-            let lock = pg_sys::LockTupleMode::LockTupleExclusive;
-            if pg_sys::RelationFindReplTupleByIndex(relation, index, lock, wanted, found) {
-                check(relation::copy(relation, found))?;
-                target.delete(found);
+            while table.find_in(found, key) {
+                if target.lock(found, pg_sys::LockWaitPolicy::LockWaitBlock) {
+                    check(relation::copy(table.relation(), found))?;
+                    target.delete(found);
+                    break;
+                }
             }
         }
         Ok(())
@@ -55,9 +54,13 @@ pub fn replace<const COLUMNS: usize>(
     table: &Table,
     row: &[Option<pg_sys::Datum>; COLUMNS],
 ) -> Result<(), Error> {
-    delete(table, row, |_| Ok(()))?;
+    delete(table, row[0].ok_or_else(no_key)?, |_: [_; COLUMNS]| Ok(()))?;
     insert(table, row);
     Ok(())
+}
+
+fn no_key() -> Error {
+    Error::unexpected("a row has no primary key".into())
 }
 
 /// What the executor needs to change rows.
@@ -100,7 +103,7 @@ impl Target {
                 &raw mut (*slot).tts_tid,
                 &raw mut pg_sys::SnapshotSelfData,
                 slot,
-                (*self.estate).es_output_cid,
+                pg_sys::GetCurrentCommandId(false),
                 pg_sys::LockTupleMode::LockTupleExclusive,
                 policy,
                 0,
