@@ -19,13 +19,16 @@ pub fn pg_bin() -> PathBuf {
     }
 }
 
-/// The folders of programs of later major versions that have the extension installed beside them, with
-/// their numbers.
-pub fn later_majors(major: u32) -> Vec<(u32, PathBuf)> {
-    let tree =
-        |major| repository().join(format!("target/postgres-{major}/usr/lib/postgresql/{major}"));
-    let built = |major: &u32| tree(*major).join("lib/pg_idempotency.so").exists();
-    (major + 1..=18).filter(built).map(|major| (major, tree(major).join("bin"))).collect()
+/// The folder of programs of another major version, which has the extension installed beside them.
+pub fn later_major(major: u32) -> PathBuf {
+    let tree = repository().join(format!("target/postgres-{major}/usr/lib/postgresql/{major}"));
+    let library = tree.join("lib/pg_idempotency.so");
+    assert!(
+        library.exists(),
+        "{} is missing: PG_MAJOR={major} tools/setup && tools/install-extension {major}",
+        library.display()
+    );
+    tree.join("bin")
 }
 
 /// The script that runs a server as somebody who is not root.
