@@ -20,6 +20,7 @@ mod api;
 mod clock;
 mod convert;
 mod counters;
+mod entry;
 mod error;
 mod guc;
 mod majors;

@@ -1,8 +1,11 @@
-//! Rust's memory, with a reserve put by.
+//! Memory, with reserves put by: one for Rust, one for PostgreSQL.
 //!
 //! Where an allocation of Rust's fails, the process ends, and PostgreSQL restarts every session of the
 //! cluster. So what a caller can make large is asked for in a way that may fail: `try_reserve`, or
-//! [`ensure`]. What is left is small and bounded, and comes out of the reserve where the system has no more.
+//! [`ensure`]. What is left is small and bounded, and comes out of a reserve where the system has no more.
+//!
+//! Where an allocation of PostgreSQL's fails, it raises an error, and memory is needed to handle that
+//! (`entry.rs`).
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::c_void;
@@ -13,49 +16,68 @@ use pgrx::pg_sys;
 
 use crate::error::Error;
 
-/// What is put by, in bytes: more than the small allocations of one call come to. Nothing touches it,
-/// so it takes address space and no memory.
-const RESERVE: usize = 1024 * 1024;
-
-/// The largest allocation that may take it.
+/// The largest allocation that may take Rust's reserve, in bytes.
 const SMALL: usize = 256 * 1024;
 
-const LAYOUT: Layout = match Layout::from_size_align(RESERVE, 16) {
-    Ok(layout) => layout,
-    Err(_) => panic!("a size and an alignment"),
-};
-
 #[global_allocator]
-static ALLOCATOR: Allocator = Allocator { reserve: AtomicPtr::new(null_mut()) };
+static ALLOCATOR: Allocator = Allocator;
 
-struct Allocator {
-    reserve: AtomicPtr<u8>,
+/// More than the small allocations of one call come to.
+static RUST: Reserve = Reserve::new(1024 * 1024);
+
+/// What PostgreSQL handles an error with. Its memory contexts grow by blocks of up to 1 MiB where more
+/// is not to be had (aset.c), and two may grow: a call may call another one.
+static POSTGRES: Reserve = Reserve::new(5 * 512 * 1024);
+
+/// Memory put by. Nothing touches it, so it takes address space and no memory.
+struct Reserve {
+    memory: AtomicPtr<u8>,
+    layout: Layout,
 }
 
-impl Allocator {
-    /// Makes room; true where there was a reserve.
-    #[cold]
-    fn spend(&self, size: usize) -> bool {
-        if size > SMALL {
-            return false;
-        }
-        let reserve = self.reserve.swap(null_mut(), SeqCst);
-        if !reserve.is_null() {
-            // SAFETY: allocated in `put_by` with this layout, and taken by nobody else.
-            unsafe { System.dealloc(reserve, LAYOUT) };
-        }
-        !reserve.is_null()
+impl Reserve {
+    const fn new(bytes: usize) -> Self {
+        let Ok(layout) = Layout::from_size_align(bytes, 16) else {
+            panic!("a size and an alignment")
+        };
+        Self { memory: AtomicPtr::new(null_mut()), layout }
     }
 
-    fn put_by(&self) {
-        if self.reserve.load(SeqCst).is_null() {
-            // SAFETY: a layout that is not empty.
-            let reserve = unsafe { System.alloc(LAYOUT) };
-            if self.reserve.compare_exchange(null_mut(), reserve, SeqCst, SeqCst).is_err() {
-                // SAFETY: allocated just now, and not handed on.
-                unsafe { System.dealloc(reserve, LAYOUT) };
-            }
+    /// Gives it back to the system; true where there was one.
+    #[cold]
+    fn spend(&self) -> bool {
+        let memory = self.memory.swap(null_mut(), SeqCst);
+        if !memory.is_null() {
+            // SAFETY: allocated in `renew` with this layout, and taken by nobody else.
+            unsafe { System.dealloc(memory, self.layout) };
         }
+        !memory.is_null()
+    }
+
+    /// Whether it is there, be it from now on.
+    fn put_by(&self) -> bool {
+        !self.memory.load(SeqCst).is_null() || self.renew()
+    }
+
+    #[cold]
+    fn renew(&self) -> bool {
+        // SAFETY: a layout that is not empty.
+        let memory = unsafe { System.alloc(self.layout) };
+        if self.memory.compare_exchange(null_mut(), memory, SeqCst, SeqCst).is_err() {
+            // SAFETY: allocated just now, and not handed on.
+            unsafe { System.dealloc(memory, self.layout) };
+        }
+        !memory.is_null()
+    }
+}
+
+struct Allocator;
+
+impl Allocator {
+    /// Makes room for an allocation that failed; true where there was a reserve for it.
+    #[cold]
+    fn spend(&self, size: usize) -> bool {
+        size <= SMALL && RUST.spend()
     }
 }
 
@@ -103,9 +125,14 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// Gives the reserve to PostgreSQL, which needs memory to report that there is none.
+/// Gives PostgreSQL its reserve: it needs memory to report an error.
 pub fn make_room_for_an_error() {
-    ALLOCATOR.spend(0);
+    POSTGRES.spend();
+}
+
+/// Puts by what there is not; false where there is no memory for it.
+pub fn put_by() -> bool {
+    RUST.put_by() && POSTGRES.put_by()
 }
 
 /// Makes sure that so many bytes can be allocated, in small pieces too.
@@ -117,33 +144,18 @@ pub fn ensure(bytes: usize) -> Result<(), Error> {
     probe.try_reserve_exact(bytes).map_err(|_| Error::out_of_memory())
 }
 
-/// Puts the reserve by, now and whenever a transaction or subtransaction has ended without it. Called
-/// once, when the library is loaded.
+/// Puts the reserves by, now and whenever a transaction has ended without them; every call does it too.
+/// Called once, when the library is loaded.
 pub fn init() {
-    ALLOCATOR.put_by();
-    // SAFETY: both functions are static and match the signatures of xact.h.
-    unsafe {
-        pg_sys::RegisterXactCallback(Some(after_transaction), null_mut());
-        pg_sys::RegisterSubXactCallback(Some(after_subtransaction), null_mut());
-    }
+    put_by();
+    // SAFETY: the function is static and matches the signature of xact.h.
+    unsafe { pg_sys::RegisterXactCallback(Some(after_transaction), null_mut()) };
 }
 
 /// Called by xact.c; raises nothing.
 unsafe extern "C-unwind" fn after_transaction(event: pg_sys::XactEvent::Type, _arg: *mut c_void) {
     use pg_sys::XactEvent::{XACT_EVENT_ABORT, XACT_EVENT_COMMIT};
     if event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT {
-        ALLOCATOR.put_by();
-    }
-}
-
-/// Called by xact.c; raises nothing.
-unsafe extern "C-unwind" fn after_subtransaction(
-    event: pg_sys::SubXactEvent::Type,
-    _subtransaction: pg_sys::SubTransactionId,
-    _parent: pg_sys::SubTransactionId,
-    _arg: *mut c_void,
-) {
-    if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
-        ALLOCATOR.put_by();
+        put_by();
     }
 }

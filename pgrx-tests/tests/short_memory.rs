@@ -25,11 +25,31 @@ const CALLS: [&str; 16] = [
     "idempotency_configure('a', (SELECT jsonb_object_agg('setting ' || n, n) FROM generate_series(1, 1500) n))",
 ];
 
-/// What is left to a backend beyond what it has, in KiB.
-const HEADROOMS: [usize; 16] = [
-    0, 200, 400, 800, 1200, 2048, 3000, 4096, 5000, 6144, 8192, 10_240, 12_288, 16_384, 20_480,
-    28_672,
+/// The same calls in other surroundings: a statement of PL/pgSQL's that is itself large and so is what
+/// an error would tell of it; the same, caught and tried again; and out of a completion check, which is a
+/// call within a call.
+const SURROUNDINGS: [&str; 4] = [
+    "SELECT {call}",
+    "DO $do$ BEGIN EXECUTE $sql$ SELECT {call} $sql$ || repeat(' ', 3000000); END $do$",
+    "DO $do$ BEGIN FOR i IN 1..12 LOOP BEGIN PERFORM {call}; EXCEPTION WHEN out_of_memory THEN END; END LOOP; END $do$",
+    "SET short.call = $call$ SELECT {call} $call$; SELECT idempotency_complete(200)",
 ];
+
+/// What is left to a backend beyond what it has, in KiB. With `SHORT_MEMORY_STEP=20`, a step in KiB, all
+/// from nothing to 30 MiB are tried, in all surroundings: an hour or so; `SHORT_MEMORY_CALL=many` has
+/// only calls with that word.
+fn headrooms() -> (Vec<usize>, usize) {
+    match std::env::var("SHORT_MEMORY_STEP") {
+        Ok(step) => ((0..30 * 1024).step_by(step.parse().expect("KiB")).collect(), 1),
+        Err(_) => {
+            let few = [
+                0, 200, 400, 800, 1200, 2048, 3000, 4096, 5000, 6144, 8192, 10_240, 12_288, 16_384,
+                20_480, 28_672,
+            ];
+            (few.to_vec(), SURROUNDINGS.len())
+        }
+    }
+}
 
 fn size_of(pid: i32) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
@@ -44,10 +64,10 @@ fn limit(pid: i32, headroom: usize) {
     process::output_of(prlimit.args([format!("--pid={pid}"), format!("--as={bytes}:")]));
 }
 
-/// A session that has loaded the library and holds a claim.
+/// A session that has loaded the library, and PL/pgSQL, and holds a claim.
 fn session(db: &Database<'_>, key: String) -> Session {
     let mut session = db.session_as(Role::Superuser, "short of memory");
-    session.run("SET client_min_messages = error; BEGIN");
+    session.run("SET client_min_messages = error; DO $$ BEGIN END $$; BEGIN");
     session.call(claim(key)).expect("claimed");
     session.run("SAVEPOINT s");
     session
@@ -58,19 +78,35 @@ fn a_backend_without_memory_raises_an_error() {
     let cluster =
         Cluster::start("short-memory", &["shared_buffers = 16MB", "log_min_messages = log"]);
     let db = cluster.database();
-    db.run("SELECT idempotency_configure('POST /orders', '{\"body_format\": \"strict_json\", \"wait_ms\": 0}')");
+    db.run(
+        "CREATE FUNCTION check_by_call(scope text, operation text, status integer) RETURNS boolean LANGUAGE plpgsql
+             AS $$ BEGIN EXECUTE coalesce(current_setting('short.call', true), 'SELECT 1'); RETURN true; END $$",
+    );
+    db.run("SELECT idempotency_configure('POST /orders',
+                '{\"body_format\": \"strict_json\", \"wait_ms\": 0, \"completion_check\": \"public.check_by_call\"}')");
+    let (headrooms, every) = headrooms();
     let (mut refused, mut done) = (0, 0);
-    for (n, call) in CALLS.iter().enumerate() {
-        for headroom in HEADROOMS {
-            let mut session = session(&db, format!("{n} {headroom}"));
-            limit(session.pid(), headroom);
-            match session.attempt_script(&format!("SELECT {call}")) {
-                Ok(()) => done += 1,
-                Err(refusal) if refusal.code() == Some("53200") => refused += 1,
-                Err(refusal) => assert!(
-                    matches!(refusal.code(), Some("22023" | "IK006" | "22032" | "IK004" | "IK001")),
-                    "{headroom} KiB more, {call}: {refusal:?}"
-                ),
+    let only = std::env::var("SHORT_MEMORY_CALL").unwrap_or_default();
+    for (n, call) in CALLS.iter().enumerate().filter(|(_, call)| call.contains(&only)) {
+        for (m, headroom) in headrooms.iter().enumerate() {
+            for (k, surroundings) in SURROUNDINGS.iter().enumerate() {
+                if (n + m + k) % every != 0 {
+                    continue;
+                }
+                let mut session = session(&db, format!("{n} {headroom} {k}"));
+                limit(session.pid(), *headroom);
+                match session.attempt_script(&surroundings.replace("{call}", call)) {
+                    Ok(()) => done += 1,
+                    Err(refusal) if refusal.code() == Some("53200") => refused += 1,
+                    Err(refusal) => assert!(
+                        matches!(
+                            refusal.code(),
+                            Some("22023" | "IK006" | "22032" | "IK004" | "IK001" | "IK002")
+                        ),
+                        "{headroom} KiB more, {}: {refusal:?}",
+                        surroundings.replace("{call}", call)
+                    ),
+                }
             }
         }
     }

@@ -9,7 +9,7 @@ CREATE FUNCTION idempotency_claim(
     data        jsonb   DEFAULT NULL
 ) RETURNS idempotency_outcome
     LANGUAGE c VOLATILE PARALLEL UNSAFE
-    AS 'MODULE_PATHNAME', 'idempotency_claim_wrapper';
+    AS 'MODULE_PATHNAME', 'idempotency_claim';
 COMMENT ON FUNCTION idempotency_claim(text, text, text, bytea, integer, integer, uuid, jsonb) IS
     'Claims a key for the rest of the transaction, or returns the answer recorded under it';
 REVOKE ALL ON FUNCTION idempotency_claim(text, text, text, bytea, integer, integer, uuid, jsonb) FROM PUBLIC;
@@ -38,7 +38,7 @@ CREATE FUNCTION idempotency_claim_many(
     OUT retry_after    integer
 ) RETURNS SETOF record
     LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 10
-    AS 'MODULE_PATHNAME', 'idempotency_claim_many_wrapper';
+    AS 'MODULE_PATHNAME', 'idempotency_claim_many';
 COMMENT ON FUNCTION idempotency_claim_many(text, text, text[], bytea[], integer) IS
     'Claims several keys of one operation in the right order; one row per key, in the caller''s order';
 REVOKE ALL ON FUNCTION idempotency_claim_many(text, text, text[], bytea[], integer) FROM PUBLIC;

@@ -11,14 +11,14 @@ CREATE FUNCTION idempotency_complete(
     token         uuid  DEFAULT NULL
 ) RETURNS idempotency_outcome
     LANGUAGE c VOLATILE PARALLEL UNSAFE
-    AS 'MODULE_PATHNAME', 'idempotency_complete_wrapper';
+    AS 'MODULE_PATHNAME', 'idempotency_complete';
 COMMENT ON FUNCTION idempotency_complete(integer, text, jsonb, bytea, text, jsonb, text, text, text, uuid) IS
     'Records the answer of a claimed request and returns what to send after COMMIT';
 REVOKE ALL ON FUNCTION idempotency_complete(integer, text, jsonb, bytea, text, jsonb, text, text, text, uuid) FROM PUBLIC;
 
 CREATE FUNCTION idempotency_release(token uuid DEFAULT NULL) RETURNS void
     LANGUAGE c VOLATILE PARALLEL UNSAFE
-    AS 'MODULE_PATHNAME', 'idempotency_release_wrapper';
+    AS 'MODULE_PATHNAME', 'idempotency_release';
 COMMENT ON FUNCTION idempotency_release(uuid) IS
     'Gives a claim up: nothing is recorded, and the next caller claims once this transaction has ended';
 REVOKE ALL ON FUNCTION idempotency_release(uuid) FROM PUBLIC;

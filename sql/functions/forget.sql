@@ -5,7 +5,7 @@ CREATE FUNCTION idempotency_forget(
     force     boolean DEFAULT false
 ) RETURNS bigint
     LANGUAGE c VOLATILE PARALLEL UNSAFE
-    AS 'MODULE_PATHNAME', 'idempotency_forget_wrapper';
+    AS 'MODULE_PATHNAME', 'idempotency_forget';
 COMMENT ON FUNCTION idempotency_forget(text, text, text, boolean) IS
     'Erases the records of a scope, of one operation of it, or of one key; returns how many';
 REVOKE ALL ON FUNCTION idempotency_forget(text, text, text, boolean) FROM PUBLIC;

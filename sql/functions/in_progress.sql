@@ -1,6 +1,6 @@
 CREATE FUNCTION idempotency_key_lock(scope text, key_space text, key text) RETURNS bigint
     LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
-    AS 'MODULE_PATHNAME', 'idempotency_key_lock_wrapper';
+    AS 'MODULE_PATHNAME', 'idempotency_key_lock';
 COMMENT ON FUNCTION idempotency_key_lock(text, text, text) IS
     'The number of a key''s lock: column key_lock of the view idempotency.in_progress';
 

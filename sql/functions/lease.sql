@@ -1,6 +1,6 @@
 CREATE FUNCTION idempotency_resume(token uuid) RETURNS idempotency_outcome
     LANGUAGE c VOLATILE PARALLEL UNSAFE
-    AS 'MODULE_PATHNAME', 'idempotency_resume_wrapper';
+    AS 'MODULE_PATHNAME', 'idempotency_resume';
 COMMENT ON FUNCTION idempotency_resume(uuid) IS
     'Goes on with a leased claim: holds its key for the rest of the transaction, or fails where the lease was lost';
 REVOKE ALL ON FUNCTION idempotency_resume(uuid) FROM PUBLIC;
@@ -8,14 +8,14 @@ REVOKE ALL ON FUNCTION idempotency_resume(uuid) FROM PUBLIC;
 CREATE FUNCTION idempotency_checkpoint(token uuid, recovery_point text, data jsonb DEFAULT NULL)
     RETURNS idempotency_outcome
     LANGUAGE c VOLATILE PARALLEL UNSAFE
-    AS 'MODULE_PATHNAME', 'idempotency_checkpoint_wrapper';
+    AS 'MODULE_PATHNAME', 'idempotency_checkpoint';
 COMMENT ON FUNCTION idempotency_checkpoint(uuid, text, jsonb) IS
     'Records how far a leased claim has come, for whoever goes on with it';
 REVOKE ALL ON FUNCTION idempotency_checkpoint(uuid, text, jsonb) FROM PUBLIC;
 
 CREATE FUNCTION idempotency_extend(token uuid, lease_ms integer) RETURNS idempotency_outcome
     LANGUAGE c VOLATILE PARALLEL UNSAFE
-    AS 'MODULE_PATHNAME', 'idempotency_extend_wrapper';
+    AS 'MODULE_PATHNAME', 'idempotency_extend';
 COMMENT ON FUNCTION idempotency_extend(uuid, integer) IS
     'Gives a leased claim more time, counted from now; never less than it has';
 REVOKE ALL ON FUNCTION idempotency_extend(uuid, integer) FROM PUBLIC;
@@ -35,7 +35,7 @@ CREATE FUNCTION idempotency_settle(
     withhold      text    DEFAULT NULL
 ) RETURNS idempotency_outcome
     LANGUAGE c VOLATILE PARALLEL UNSAFE
-    AS 'MODULE_PATHNAME', 'idempotency_settle_wrapper';
+    AS 'MODULE_PATHNAME', 'idempotency_settle';
 COMMENT ON FUNCTION idempotency_settle(text, text, text, integer, text, jsonb, bytea, text, jsonb, text, text, text) IS
     'For operators: decides what became of a request whose lease has run out; without a status, that it may be executed again';
 REVOKE ALL ON FUNCTION idempotency_settle(text, text, text, integer, text, jsonb, bytea, text, jsonb, text, text, text) FROM PUBLIC;

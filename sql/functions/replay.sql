@@ -5,7 +5,7 @@ CREATE FUNCTION idempotency_replay(
     fingerprint bytea DEFAULT NULL
 ) RETURNS idempotency_outcome
     LANGUAGE c VOLATILE PARALLEL UNSAFE
-    AS 'MODULE_PATHNAME', 'idempotency_replay_wrapper';
+    AS 'MODULE_PATHNAME', 'idempotency_replay';
 COMMENT ON FUNCTION idempotency_replay(text, text, text, bytea) IS
     'Returns the answer recorded under a key, without locks or writes: for READ ONLY transactions and standbys';
 REVOKE ALL ON FUNCTION idempotency_replay(text, text, text, bytea) FROM PUBLIC;

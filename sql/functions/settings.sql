@@ -1,13 +1,13 @@
 CREATE FUNCTION idempotency_configure(operation text, settings jsonb) RETURNS jsonb
     LANGUAGE c VOLATILE PARALLEL UNSAFE
-    AS 'MODULE_PATHNAME', 'idempotency_configure_wrapper';
+    AS 'MODULE_PATHNAME', 'idempotency_configure';
 COMMENT ON FUNCTION idempotency_configure(text, jsonb) IS
     'Changes settings of an operation by a merge patch (RFC 7396) and returns all that are set';
 REVOKE ALL ON FUNCTION idempotency_configure(text, jsonb) FROM PUBLIC;
 
 CREATE FUNCTION idempotency_register_resource(resource_type text, relation regclass, id_column name) RETURNS void
     LANGUAGE c VOLATILE PARALLEL UNSAFE
-    AS 'MODULE_PATHNAME', 'idempotency_register_resource_wrapper';
+    AS 'MODULE_PATHNAME', 'idempotency_register_resource';
 COMMENT ON FUNCTION idempotency_register_resource(text, regclass, name) IS
     'Tells where the resources of a type are, so that a replay can tell whether they still exist';
 REVOKE ALL ON FUNCTION idempotency_register_resource(text, regclass, name) FROM PUBLIC;
@@ -17,7 +17,7 @@ REVOKE ALL ON FUNCTION idempotency_register_resource(text, regclass, name) FROM 
 -- others.
 CREATE FUNCTION idempotency.settings_changed() RETURNS trigger
     LANGUAGE c VOLATILE PARALLEL UNSAFE
-    AS 'MODULE_PATHNAME', 'idempotency_settings_changed_wrapper';
+    AS 'MODULE_PATHNAME', 'idempotency_settings_changed';
 COMMENT ON FUNCTION idempotency.settings_changed() IS 'Makes all sessions read the settings anew';
 REVOKE ALL ON FUNCTION idempotency.settings_changed() FROM PUBLIC;
 

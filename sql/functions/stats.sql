@@ -12,7 +12,7 @@ CREATE FUNCTION idempotency.counters(
     OUT counted_since   timestamptz
 ) RETURNS SETOF record
     LANGUAGE c VOLATILE PARALLEL SAFE ROWS 100
-    AS 'MODULE_PATHNAME', 'idempotency_counters_wrapper';
+    AS 'MODULE_PATHNAME', 'idempotency_counters';
 COMMENT ON FUNCTION idempotency.counters() IS 'What has been counted, by operation; no row where nothing is counted';
 REVOKE ALL ON FUNCTION idempotency.counters() FROM PUBLIC;
 
@@ -23,13 +23,13 @@ CREATE FUNCTION idempotency.counting(
     OUT max_operations integer
 ) RETURNS SETOF record
     LANGUAGE c VOLATILE PARALLEL SAFE ROWS 1
-    AS 'MODULE_PATHNAME', 'idempotency_counting_wrapper';
+    AS 'MODULE_PATHNAME', 'idempotency_counting';
 COMMENT ON FUNCTION idempotency.counting() IS 'Whether calls are counted, and why not';
 REVOKE ALL ON FUNCTION idempotency.counting() FROM PUBLIC;
 
 CREATE FUNCTION idempotency_stats_reset() RETURNS void
     LANGUAGE c VOLATILE PARALLEL SAFE
-    AS 'MODULE_PATHNAME', 'idempotency_stats_reset_wrapper';
+    AS 'MODULE_PATHNAME', 'idempotency_stats_reset';
 COMMENT ON FUNCTION idempotency_stats_reset() IS 'Begins the counters of this database anew';
 REVOKE ALL ON FUNCTION idempotency_stats_reset() FROM PUBLIC;
 
@@ -44,7 +44,7 @@ CREATE FUNCTION idempotency.automatic_purge(
     OUT last_error_at    timestamptz
 ) RETURNS SETOF record
     LANGUAGE c VOLATILE PARALLEL SAFE ROWS 1
-    AS 'MODULE_PATHNAME', 'idempotency_automatic_purge_wrapper';
+    AS 'MODULE_PATHNAME', 'idempotency_automatic_purge';
 COMMENT ON FUNCTION idempotency.automatic_purge() IS 'Whether this database is purged automatically, why not, and what came of it';
 REVOKE ALL ON FUNCTION idempotency.automatic_purge() FROM PUBLIC;
 

@@ -105,7 +105,6 @@ impl Error {
 
     /// 53200: an allocation failed.
     pub fn out_of_memory() -> Self {
-        crate::memory::make_room_for_an_error();
         Self::new(
             "53200",
             "out of memory",

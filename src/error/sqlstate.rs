@@ -14,6 +14,8 @@ use pgrx::pg_sys;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
+use crate::memory;
+
 /// 0F000, locator exception: never raised by PostgreSQL itself.
 const MARKER: PgSqlErrorCode = PgSqlErrorCode::ERRCODE_LOCATOR_EXCEPTION;
 
@@ -79,6 +81,8 @@ fn arm(code: c_int) {
 
 /// Raises an ERROR.
 pub fn raise(sqlstate: &str, message: &str, detail: &str, hint: &str) -> ! {
+    // pgrx has PostgreSQL copy the texts where nothing catches that there is no memory for them.
+    memory::make_room_for_an_error();
     arm(encode(sqlstate));
     let mut report = ErrorReport::new(MARKER, message, function_name!());
     if !detail.is_empty() {

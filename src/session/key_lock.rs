@@ -83,7 +83,14 @@ impl KeyLock {
 
     unsafe fn acquire(&self, dont_wait: bool) -> pg_sys::LockAcquireResult::Type {
         // SAFETY: the caller has chosen the resource owner that the lock is to belong to.
-        unsafe { pg_sys::LockAcquire(&self.0, pg_sys::ExclusiveLock as i32, false, dont_wait) }
+        unsafe {
+            // Where there is no memory to note who owns a lock, LockAcquire leaves an entry without it,
+            // and the next request for the lock crashes (lock.c, GrantLockLocal). So a piece of that size
+            // is asked for, and given back for LockAcquire to find.
+            let owners = 8 * size_of::<pg_sys::LOCALLOCKOWNER>();
+            pg_sys::pfree(pg_sys::MemoryContextAlloc(pg_sys::TopMemoryContext, owners));
+            pg_sys::LockAcquire(&self.0, pg_sys::ExclusiveLock as i32, false, dont_wait)
+        }
     }
 }
 

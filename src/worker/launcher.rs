@@ -11,6 +11,7 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 
 use super::{board, databases, process};
+use crate::entry::prepared;
 use crate::guc;
 
 /// How many workers run at the same time, so that a long list does not take all of the server's
@@ -37,9 +38,14 @@ struct Target {
 }
 
 /// Called by PostgreSQL in the launcher's process.
-#[pg_guard]
 #[unsafe(no_mangle)]
-pub extern "C-unwind" fn pg_idempotency_launcher_main(_argument: pg_sys::Datum) {
+pub extern "C-unwind" fn pg_idempotency_launcher_main(argument: pg_sys::Datum) {
+    // SAFETY: a guarded function does not unwind.
+    unsafe { prepared(|| launch(argument)) }
+}
+
+#[pg_guard]
+extern "C-unwind" fn launch(_argument: pg_sys::Datum) {
     process::handle_signals();
     // SAFETY: no database: only what all databases share can be read.
     unsafe { pg_sys::BackgroundWorkerInitializeConnection(std::ptr::null(), std::ptr::null(), 0) };

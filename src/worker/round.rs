@@ -9,6 +9,7 @@ use pgrx::pg_sys::panic::CaughtError;
 use pgrx::prelude::*;
 
 use super::{board, databases, process};
+use crate::entry::prepared;
 use crate::guc;
 
 /// The most records in one batch.
@@ -39,9 +40,14 @@ const FUNCTION: &str = "SELECT p.oid FROM pg_extension AS e \
     WHERE e.extname = 'pg_idempotency' ORDER BY p.oid LIMIT 1";
 
 /// Called by PostgreSQL in a worker's process.
-#[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn pg_idempotency_purge_main(database: pg_sys::Datum) {
+    // SAFETY: a guarded function does not unwind.
+    unsafe { prepared(|| run(database)) }
+}
+
+#[pg_guard]
+extern "C-unwind" fn run(database: pg_sys::Datum) {
     let database = pg_sys::Oid::from(database.value() as u32);
     process::handle_signals();
     // SAFETY: as the superuser that the cluster was made with, who needs no password and no LOGIN.
