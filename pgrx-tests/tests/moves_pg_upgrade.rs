@@ -1,5 +1,5 @@
 //! pg_upgrade to later major versions: records, settings and leases are kept. `tools/test majors`, which
-//! builds them, says in `UPGRADE_TO` which, such as `16 17 18`, and asks for ignored tests.
+//! builds them, says in `UPGRADE_TO` which, such as `17 18`, and asks for ignored tests.
 
 use pg_idempotency_tests::lease::{alone, checkpoint, complete_by, lease, resume};
 use pg_idempotency_tests::moves::{assert_agreement, assert_replayed, everything, order};
