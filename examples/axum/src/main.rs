@@ -8,7 +8,7 @@ use axum::extract::{FromRequestParts, Path, State};
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header, request::Parts};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use deadpool_postgres::{Manager, Pool, Transaction};
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Transaction};
 use keyed::{Answer, Failure, Request, Work, keyed};
 use serde::Deserialize;
 use serde_json::json;
@@ -19,7 +19,9 @@ use tokio_postgres::types::Type;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let manager = Manager::new(var("DATABASE_URL")?.parse()?, NoTls);
+    // Asked, not only looked at: that the server has ended a connection may not have been noticed yet.
+    let config = ManagerConfig { recycling_method: RecyclingMethod::Verified };
+    let manager = Manager::from_config(var("DATABASE_URL")?.parse()?, NoTls, config);
     let pool = Pool::builder(manager).max_size(8).build()?;
     let app = Router::new()
         .route("/orders", post(create))
