@@ -8,13 +8,14 @@ step() { printf 'package-test: %s\n' "$*"; }
 die() { step "FAILED: $*"; exit 1; }
 sql() { su postgres -c 'psql --no-psqlrc --quiet --tuples-only --no-align --set ON_ERROR_STOP=1' <<< "$1"; }
 is() { [ "$1" = "$2" ] || die "expected $2, found $1"; }
-files() { find / -xdev \( -path /proc -o -path /sys \) -prune -o -iname '*idempotency*' -print | grep -v '^/root/'; }
+nothing() { local found; found=$("$@") || die "$* failed"; is "$found" ""; }
+files() { find / -xdev \( -path /proc -o -path /sys -o -path /root \) -prune -o -iname '*idempotency*' -print; }
 
 step "install: the package brings PostgreSQL with it"
-is "$(files || true)" ""
+nothing files
 apt-get -qq install -y --no-install-recommends "$deb" >/dev/null
 is "$(dpkg-query --show --showformat='${db:Status-Status}' "$name")" installed
-is "$(dpkg --verify "$name")" ""
+nothing dpkg --verify "$name"
 apt-get -qq install -y --no-install-recommends procps >/dev/null
 pg_ctlcluster "$major" main start
 
@@ -35,7 +36,7 @@ is "$(sql "$claim")" replayed
 step "removal: nothing is left, and the server goes on"
 sql 'DROP EXTENSION pg_idempotency'
 apt-get -qq purge -y "$name" >/dev/null
-is "$(files || true)" ""
+nothing files
 is "$(sql 'SELECT 1')" 1
 is "$(sql "SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_idempotency'")" 0
 pg_ctlcluster "$major" main stop

@@ -13,6 +13,7 @@ pub mod database;
 pub mod dice;
 pub mod food;
 pub mod fuzz;
+pub mod installation;
 pub mod interleaving;
 pub mod isolation;
 pub mod lease;

@@ -19,18 +19,6 @@ pub fn pg_bin() -> PathBuf {
     }
 }
 
-/// The folder of programs of another major version, which has the extension installed beside them.
-pub fn later_major(major: u32) -> PathBuf {
-    let tree = repository().join(format!("target/postgres-{major}/usr/lib/postgresql/{major}"));
-    let library = tree.join("lib/pg_idempotency.so");
-    assert!(
-        library.exists(),
-        "{} is missing: PG_MAJOR={major} tools/setup && tools/install-extension {major}",
-        library.display()
-    );
-    tree.join("bin")
-}
-
 /// The script that runs a server as somebody who is not root.
 pub fn unroot() -> PathBuf {
     repository().join("tools/unroot")

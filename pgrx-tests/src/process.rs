@@ -52,6 +52,14 @@ pub fn signal(pid: u32, signal: &str) -> bool {
     sent.expect("kill must start").status.success()
 }
 
+/// Whether a process has this folder, given without symbolic links, as its current directory.
+pub fn works_in(folder: &Path) -> bool {
+    let processes = std::fs::read_dir("/proc").expect("the list of processes");
+    // Who has ended meanwhile has no directory any more.
+    let directories = processes.flatten().map(|process| process.path().join("cwd").read_link());
+    directories.flatten().any(|directory| directory == folder)
+}
+
 /// A child that ends with this value, or at the latest with this process.
 pub struct Process {
     child: Child,

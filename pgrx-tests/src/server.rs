@@ -106,14 +106,25 @@ impl Server {
         writeln!(file, "{}", lines.join("\n")).expect("the configuration file");
     }
 
-    /// Starts the postmaster and returns when it lets us in.
+    /// Starts the postmaster and returns when it lets us in. Backends of an earlier one that was killed
+    /// still hold its shared memory for a moment, and a new postmaster would end at once.
+    ///
+    /// # Panics
+    /// When it ends instead, with its log.
     pub fn start(&self) {
+        let data = self.data().canonicalize().expect("a data directory");
+        wait::until("the last server has gone", || (!process::works_in(&data)).then_some(()));
         *self.postmaster() = Some(self.spawn());
         wait::until("the server lets us in", || {
             let lets_in = self.try_connect(Role::Superuser, "postgres").ok();
-            self.respawn_if_dead();
+            self.assert_runs();
             lets_in
         });
+    }
+
+    fn assert_runs(&self) {
+        let has_ended = self.postmaster().as_mut().is_none_or(Process::has_ended);
+        assert!(!has_ended, "the server does not start:\n{}", self.log_from(0));
     }
 
     fn spawn(&self) -> Process {
@@ -130,22 +141,6 @@ impl Server {
         command.arg("-D").arg(self.data()).arg("-k").arg(&self.sockets);
         command.stderr(log.try_clone().expect("the log")).stdout(log);
         Process::spawn(&mut command)
-    }
-
-    /// After a kill the old backends still hold the shared memory for a moment, and a new postmaster
-    /// ends at once; any other reason to end is in the log and a failure.
-    fn respawn_if_dead(&self) {
-        let mut postmaster = self.postmaster();
-        if !postmaster.as_mut().is_some_and(Process::has_ended) {
-            return;
-        }
-        let log = self.log_from(0);
-        let last = log.lines().rev().take(3).collect::<String>();
-        assert!(
-            last.contains("pre-existing shared memory block"),
-            "the server does not start:\n{log}"
-        );
-        *postmaster = Some(self.spawn());
     }
 
     /// Ends the postmaster with a signal (QUIT: at once, KILL: without a word to its backends).

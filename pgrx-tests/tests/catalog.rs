@@ -1,7 +1,7 @@
 //! Both sides of the extension held together: the SQL that declares it and the library behind it.
 
 use pg_idempotency_tests::prelude::*;
-use pg_idempotency_tests::{paths, process};
+use pg_idempotency_tests::{installation, paths, process};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
@@ -277,9 +277,8 @@ fn every_exported_function_has_exactly_one_declaration() {
 }
 
 fn exported_symbols() -> BTreeSet<String> {
-    let mut where_is = Command::new(paths::pg_bin().join("pg_config"));
-    let folder = process::output_of(where_is.arg("--pkglibdir"));
-    let library = Path::new(folder.trim()).join("pg_idempotency.so");
+    let folder = installation::pg_config(&paths::pg_bin(), "--pkglibdir");
+    let library = Path::new(&folder).join("pg_idempotency.so");
     let table = process::output_of(Command::new("nm").args(["-D", "--defined-only"]).arg(library));
     table.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned).collect()
 }

@@ -1,11 +1,12 @@
 //! pg_upgrade to later major versions: records, settings and leases are kept. `tools/test majors`, which
-//! builds them, says in `UPGRADE_TO` which, such as `17 18`, and asks for ignored tests.
+//! builds them, says in `UPGRADE_TO` which, such as `16 17 18`, and asks for ignored tests.
 
+use pg_idempotency_tests::installation::{self, major};
 use pg_idempotency_tests::lease::{alone, checkpoint, complete_by, lease, resume};
 use pg_idempotency_tests::moves::{assert_agreement, assert_replayed, everything, order};
 use pg_idempotency_tests::operation::configure;
 use pg_idempotency_tests::prelude::*;
-use pg_idempotency_tests::server::{Server, program, program_in};
+use pg_idempotency_tests::server::{Server, program_in};
 use pg_idempotency_tests::{objects, paths, process};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -13,13 +14,6 @@ use uuid::Uuid;
 
 const TOKEN: Uuid = Uuid::from_u128(7);
 const RC: Isolation = Isolation::ReadCommitted;
-
-/// The major version that the tests run on.
-fn major() -> u32 {
-    let version = process::output_of(program("postgres").arg("--version"));
-    let number = version.split_whitespace().find_map(|word| word.split('.').next()?.parse().ok());
-    number.unwrap_or_else(|| panic!("a version in {version}"))
-}
 
 /// The ends of what pg_upgrade has written down.
 fn logs(data: &Path) -> String {
@@ -86,7 +80,7 @@ fn targets() -> Vec<(u32, PathBuf)> {
     let targets: Vec<_> = named
         .split_whitespace()
         .map(|major| major.parse().expect("a number"))
-        .map(|major| (major, paths::later_major(major)))
+        .map(|major| (major, installation::of_major(major)))
         .collect();
     assert!(!targets.is_empty() && targets.iter().all(|(later, _)| *later > major()), "{named}");
     targets

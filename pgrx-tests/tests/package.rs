@@ -1,7 +1,7 @@
 //! The Debian package: what is in it, and that a server which has it can use it. `make package-test`
 //! installs it into a bare Debian. And every place that says a version says the same one.
 
-use pg_idempotency_tests::{paths, process};
+use pg_idempotency_tests::{installation, paths, process};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,15 +30,8 @@ fn tool(name: &str) -> Command {
     command
 }
 
-/// The server's major version.
 fn major() -> String {
-    let version = process::output_of(Command::new(pg_config()).arg("--version"));
-    let digits = version.trim_start_matches("PostgreSQL ").split(|c: char| !c.is_ascii_digit());
-    digits.into_iter().next().expect("a number").to_owned()
-}
-
-fn pg_config() -> PathBuf {
-    paths::pg_bin().join("pg_config")
+    installation::major().to_string()
 }
 
 fn file(name: &str) -> String {
@@ -142,8 +135,7 @@ fn a_server_that_has_it_claims_and_replays() {
     let ours =
         origin.ancestors().find(|path| path.parent() == Some(&paths::repository().join("target")));
     let bin = tree.join(origin.strip_prefix(ours.expect("a tree under target/")).expect("below"));
-    let directory =
-        |what| process::output_of(Command::new(bin.join("pg_config")).arg(what)).trim().to_owned();
+    let directory = |option| installation::pg_config(&bin, option);
     let (lib, share) = (directory("--pkglibdir"), directory("--sharedir"));
     let from = |below: &str| PACKAGE.root.join(below.replace('N', &major()));
     let copy = |from: PathBuf, to: String| {

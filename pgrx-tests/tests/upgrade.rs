@@ -4,18 +4,17 @@
 use pg_idempotency_tests::moves::{assert_replayed, everything, order};
 use pg_idempotency_tests::objects;
 use pg_idempotency_tests::prelude::*;
-use pg_idempotency_tests::{paths, process};
+use pg_idempotency_tests::{installation, paths};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
 
 const NAME: &str = "pg_idempotency";
 
 /// The directory of the server's extensions.
 fn extensions() -> PathBuf {
-    let mut config = Command::new(paths::pg_bin().join("pg_config"));
-    PathBuf::from(process::output_of(config.arg("--sharedir")).trim_end()).join("extension")
+    let share = installation::pg_config(&paths::pg_bin(), "--sharedir");
+    Path::new(&share).join("extension")
 }
 
 fn current() -> String {

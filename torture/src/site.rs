@@ -85,19 +85,14 @@ impl Site {
 
     /// A session of the backend role, as soon as a server lets us in.
     pub fn connect(&self, pooled: bool, name: &str) -> Session {
-        let since = Instant::now();
-        loop {
+        wait::until_within(PATIENCE, &format!("a server for {name}"), || {
             let config = match (pooled, &*self.pooler.read().expect("nobody panicked")) {
-                (true, Some(pooler)) => Some(pooler.config(&self.database)),
-                (true, None) => None,
-                (false, _) => Some(self.primary().config(Role::Backend, &self.database)),
+                (true, Some(pooler)) => pooler.config(&self.database),
+                (true, None) => return None,
+                (false, _) => self.primary().config(Role::Backend, &self.database),
             };
-            if let Some(Ok(session)) = config.map(|config| Session::try_connect(config, name)) {
-                return session;
-            }
-            assert!(since.elapsed() < PATIENCE, "{name}: no server for {PATIENCE:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            Session::try_connect(config, name).ok()
+        })
     }
 
     // ---- the standby ------------------------------------------------------------------------
