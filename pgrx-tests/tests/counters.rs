@@ -386,9 +386,12 @@ fn a_standby_counts_its_own_calls() {
 /// Every SQLSTATE that the source raises has a counter of its own.
 #[test]
 fn every_sqlstate_that_we_raise_has_a_counter() {
-    let root = pg_idempotency_tests::paths::repository();
-    let read = |path: &str| std::fs::read_to_string(root.join(path)).expect("a source file");
-    let (errors, names) = (read("src/error/mod.rs"), read("src/counters/names.rs"));
+    let source = pg_idempotency_tests::paths::repository().join("src");
+    let names = std::fs::read_to_string(source.join("counters/names.rs")).expect("the names");
+    let files = std::fs::read_dir(source.join("error")).expect("the errors");
+    let errors: String = files
+        .map(|file| std::fs::read_to_string(file.expect("a file").path()).expect("a source file"))
+        .collect();
     let raised =
         errors.split("Self::new(").skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"'));
     let codes: Vec<_> = raised.map(|rest| &rest[..5]).filter(|code| *code != "01000").collect();

@@ -1,20 +1,20 @@
 //! One pass over the body: it checks the grammar (RFC 8259), brings every token into canonical
 //! form and notes where members have to change their order. No recursion; what is open is a list.
 
+mod tokens;
+
 use std::borrow::Cow;
 use std::mem;
 use std::ops::ControlFlow::{self, Break, Continue};
 
-use super::decimal::{self, Decimal};
 use super::error::{CanonicalError, OutOfMemory, Violation};
 use super::exclude::{Exclude, Live};
 use super::listing::{Listing, Mark};
-use super::number::{self, Form};
 use super::order::{self, Fault};
 use super::outline::Outline;
 use super::sparing::Sparing;
 use super::text::Text;
-use super::{Arranged, Canonical, DEFERRED, MAX_BYTES, MAX_DEPTH, Way, es6, locate, string};
+use super::{Arranged, Canonical, MAX_BYTES, MAX_DEPTH, Way, locate, string};
 use crate::fingerprint::pace::Pace;
 use crate::fingerprint::pointer;
 
@@ -335,62 +335,6 @@ impl<'i, 'x, 'p, 'f, L: Listing> Parser<'i, 'x, 'p, 'f, L> {
             self.listing.leave_out_element(self.text.position(rest), &self.text)?;
         }
         Ok(rest)
-    }
-
-    #[inline(always)]
-    fn string(&mut self, rest: &'i [u8]) -> Rest<'i> {
-        if let Some((length, _)) = string::short(rest) {
-            return Ok(&rest[length + 1..]);
-        }
-        let start = self.offset(rest);
-        let end = string::scan(self.input, start, &mut self.text, self.pace)?.end;
-        Ok(&self.input[end + 1..])
-    }
-
-    #[inline(always)]
-    fn number(&mut self, rest: &'i [u8]) -> Rest<'i> {
-        match number::short(rest) {
-            Some(length) => Ok(&rest[length..]),
-            None => self.long_number(rest),
-        }
-    }
-
-    #[inline(never)]
-    fn long_number(&mut self, rest: &'i [u8]) -> Rest<'i> {
-        match decimal::scan(rest) {
-            Some(decimal) if decimal.is_shortest => Ok(&rest[decimal.length..]),
-            found => self.other_number(rest, found),
-        }
-    }
-
-    fn other_number(&mut self, rest: &'i [u8], found: Option<Decimal>) -> Rest<'i> {
-        let start = self.offset(rest);
-        let (end, form) = match found {
-            Some(decimal) => (start + decimal.length, Form::Value(decimal.value)),
-            None => number::scan(self.input, start, self.pace)?,
-        };
-        match form {
-            Form::Prefix(length) if start + length == end => {}
-            Form::Prefix(length) => self.text.replace(start + length, end, b"")?,
-            Form::Value(value) => self.reformat(start, end, value)?,
-        }
-        Ok(&self.input[end..])
-    }
-
-    /// Puts the number from `start` to `end` into canonical form, unless that would make the text
-    /// longer.
-    fn reformat(&mut self, start: usize, end: usize, value: f64) -> Result<(), OutOfMemory> {
-        let mut buffer = es6::Buffer::default();
-        let canonical = es6::format(value, &mut buffer);
-        let literal = &self.input[start..end];
-        if canonical == literal {
-            return Ok(());
-        }
-        if canonical.len() <= literal.len() {
-            return self.text.replace(start, end, canonical);
-        }
-        self.deferred = true;
-        self.text.replace(start, start, &[DEFERRED])
     }
 
     /// Goes to the next token. White space before it (RFC 8259 section 2) is left out of the text.
