@@ -360,10 +360,14 @@ fn versions_are_those_of_the_build() {
     }
 }
 
-const MANIFESTS: [&str; 6] = [
+const MANIFESTS: [&str; 10] = [
     "Cargo.toml",
     "crates/core/Cargo.toml",
     "pgrx-tests/Cargo.toml",
+    "bench/Cargo.toml",
+    "bench/pg/Cargo.toml",
+    "fuzz/Cargo.toml",
+    "torture/Cargo.toml",
     "examples/ride/Cargo.toml",
     "examples/axum/Cargo.toml",
     "examples/blackbox/Cargo.toml",
