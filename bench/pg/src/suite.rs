@@ -43,23 +43,33 @@ pub const MATCHES: &[Match] = &[
     Match {
         name: "replay in BEGIN and COMMIT",
         setting: ALONE,
-        scripts: &["replay-begin-select", "replay-begin-ours"],
+        scripts: &["replay-begin-select", "replay-begin-ours", "replay-begin-inline-ours"],
     },
     Match {
         name: "replay, all columns",
         setting: ALONE,
-        scripts: &["replay-all-select", "replay-all-ours"],
+        scripts: &["replay-all-select", "replay-all-ours", "replay-all-inline-ours"],
     },
     Match {
         name: "mismatch",
         setting: ALONE,
-        scripts: &["replay-select", "mismatch-ours", "mismatch-plpgsql", "mismatch-advisory"],
+        scripts: &[
+            "replay-select",
+            "mismatch-ours",
+            "mismatch-inline-ours",
+            "mismatch-plpgsql",
+            "mismatch-advisory",
+        ],
     },
-    Match { name: HELD, setting: ALONE, scripts: &["replay-select", "held-ours", "held-advisory"] },
+    Match {
+        name: HELD,
+        setting: ALONE,
+        scripts: &["replay-select", "held-ours", "held-inline-ours", "held-advisory"],
+    },
     Match {
         name: "keyed create, round trips shared",
         setting: ALONE,
-        scripts: &["pipeline-floor", "pipeline-ours"],
+        scripts: &["pipeline-floor", "pipeline-ours", "pipeline-inline-ours"],
     },
     Match { name: "keyed create, 8 clients", setting: EIGHT, scripts: CREATES },
     Match { name: "keyed create, 64 clients", setting: CROWD, scripts: FLOOR_AND_OURS },
