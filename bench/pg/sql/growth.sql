@@ -25,17 +25,25 @@ CREATE FUNCTION growth.body(n bigint) RETURNS bytea LANGUAGE sql IMMUTABLE PARAL
 $$;
 
 -- Records number `low` to `high`, as if they had been made one after the other; those behind `expired` have expired.
+-- The floor's table gets the same.
 CREATE PROCEDURE growth.fill(low bigint, high bigint, expired bigint) LANGUAGE sql AS $$
-    INSERT INTO idempotency.records (digest, scope, key_space, key, operation, fingerprint, status, headers, body, token,
-                                     attempt, created_at, completed_at, expires_at)
-    SELECT encode(substr(sha256(int8send(length(who)) || who::bytea || '\x000000000000000c'::bytea || 'POST /orders'::bytea
-                                || int8send(length(key)) || key::bytea), 1, 16), 'hex')::uuid,
-           who, 'POST /orders', key, 'POST /orders', sha256(body), 201,
-           ('{"Content-Type": "application/json", "Location": "/orders/' || n || '"}')::jsonb, body,
-           gen_random_uuid(), 1, at, at + interval '20 ms', at + interval '20 ms' + interval '30 days'
-    FROM (SELECT n, growth.scope(n) AS who, growth.key(n) AS key, growth.body(n) AS body,
-                 now() - CASE WHEN n > expired THEN interval '40 days' ELSE interval '20 days' END + n * interval '50 ms' AS at
-          FROM generate_series(low, high) AS n OFFSET 0) AS numbered
+    WITH made AS (
+        INSERT INTO idempotency.records (digest, scope, key_space, key, operation, fingerprint, status, headers, body, token,
+                                         attempt, created_at, completed_at, expires_at)
+        SELECT encode(substr(sha256(int8send(length(who)) || who::bytea || '\x000000000000000c'::bytea || 'POST /orders'::bytea
+                                    || int8send(length(key)) || key::bytea), 1, 16), 'hex')::uuid,
+               who, 'POST /orders', key, 'POST /orders', sha256(body), 201,
+               ('{"Content-Type": "application/json", "Location": "/orders/' || n || '"}')::jsonb, body,
+               gen_random_uuid(), 1, at, at + interval '20 ms', at + interval '20 ms' + interval '30 days'
+        FROM (SELECT n, growth.scope(n) AS who, growth.key(n) AS key, growth.body(n) AS body,
+                     now() - CASE WHEN n > expired THEN interval '40 days' ELSE interval '20 days' END + n * interval '50 ms' AS at
+              FROM generate_series(low, high) AS n OFFSET 0) AS numbered
+        RETURNING *
+    )
+    INSERT INTO bench.floor (scope, operation, key, fingerprint, status, headers, body, token, attempt, created_at, completed_at,
+                             expires_at)
+    SELECT scope, operation, key, fingerprint, status, headers, body, token, attempt, created_at, completed_at, expires_at
+    FROM made
 $$;
 
 CREATE TABLE growth.orders (

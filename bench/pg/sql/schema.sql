@@ -12,6 +12,8 @@ CREATE TABLE bench.orders (
     created_at timestamptz NOT NULL DEFAULT now()
 );
 
+-- The table as people write it by hand, and so written out here: our own (sql/schema.sql) has the same
+-- columns besides a digest, which is its primary key, and the key's space.
 CREATE TABLE bench.floor (
     scope         text COLLATE "C" NOT NULL,
     operation     text COLLATE "C" NOT NULL,

@@ -1,37 +1,52 @@
 //! What becomes of claims and replays as the records grow, what a record takes, and whether a purge
 //! is felt. Writes docs/benchmarks/growth.md.
 //!
-//! Each latency is taken next to that of a floor without keys, in the same run of pgbench, which
-//! changes between the two at random: what else the machine does meets both.
+//! Each latency is taken next to those of what it is compared with, in the same run of pgbench, which
+//! changes between them at random: what else the machine does meets all. The floor's table of keys
+//! has the same records as ours.
 
+use crate::growth_page;
 use crate::lab::Lab;
 use crate::pgbench::{self, Protocol, Setting};
 use crate::stats::quantile;
 use pg_idempotency_tests::cluster::Cluster;
 use pg_idempotency_tests::database::Database;
 use pg_idempotency_tests::session::{Role, Session};
-use std::fmt::Write;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// How many records can be filled in: from where a thousandth is a table still, to where the last
+/// tenth would not have expired (there are 20 a second, from 40 days ago on, and they are kept for 30).
+pub const RECORDS: RangeInclusive<u64> = 10_000..=17_000_000;
+
+/// Fewer records are a trial: the page is not written.
+const WORTH_A_PAGE: u64 = 10_000_000;
 
 const ALONE: Setting =
     Setting { clients: 1, protocol: Protocol::Prepared, synchronous_commit: false };
 const TWO: Setting = Setting { clients: 2, ..ALONE };
 
-/// Transactions of a latency, and of each look at the load while a purge runs.
-const TRANSACTIONS: u32 = 20_000;
+/// Transactions of a run by one client, of each of two clients before a purge, and of each at each
+/// look at the load while it runs.
+const TRANSACTIONS: u32 = 30_000;
+const BEFORE: u32 = 20_000;
 const SLICE: u32 = 2_000;
 
 /// Rows that are filled in by one statement.
 const CHUNK: u64 = 250_000;
 
-/// Fewer records are a trial: the page is not written.
-const WORTH_A_PAGE: u64 = 10_000_000;
+/// Ours, the floor, and the business insert in its transaction.
+const CREATES: [&str; 3] = ["growth-create", "growth-floor", "growth-bare"];
+/// Ours, a SELECT by primary key from the floor's table, and one of the same parameters without a table.
+const REPLAYS: [&str; 3] = ["growth-replay", "growth-select", "growth-no-table"];
+/// Under new keys, and under expired ones.
+const LOAD: [&str; 2] = ["growth-create", "growth-again"];
 
 /// Fills `rows` records and measures on the way; the note is about the circumstances.
 pub fn run(cluster: &Cluster, rows: u64, note: Option<&str>) {
-    let lab = Lab::empty(cluster);
+    let lab = Lab::new(cluster);
     lab.database().run(include_str!("../sql/growth.sql"));
     let growth = Growth { lab: &lab, rows, live: rows / 10 * 9 };
     let mut filled = 0;
@@ -41,12 +56,7 @@ pub fn run(cluster: &Cluster, rows: u64, note: Option<&str>) {
         filled = size;
         stages.push(growth.stage(size));
     }
-    let purge = growth.purge();
-    // Before, it would have found something.
-    if let Some(last) = stages.last_mut() {
-        last.idle = growth.idle();
-    }
-    let page = page(&stages, &purge, note);
+    let page = growth_page::page(&stages, &growth.purge(), note);
     println!("{page}");
     if rows >= WORTH_A_PAGE {
         let path = pg_idempotency_tests::paths::repository().join("docs/benchmarks/growth.md");
@@ -62,36 +72,56 @@ struct Growth<'l, 'c> {
 }
 
 /// What was measured at one size.
-struct Stage {
-    records: u64,
-    /// Of claim, business insert and complete, and of the business insert alone.
-    create: [Latency; 2],
-    /// Of a claim that is replayed, and of a SELECT without a table.
-    replay: [Latency; 2],
-    heap: f64,
-    index: f64,
-    toast: f64,
-    /// To erase a person, and a purge that finds nothing, in milliseconds.
-    forget: f64,
-    idle: f64,
+pub struct Stage {
+    pub records: u64,
+    /// Of [`CREATES`].
+    pub create: [Latency; 3],
+    /// Of [`REPLAYS`].
+    pub replay: [Latency; 3],
+    pub ours: PerRecord,
+    pub floor: PerRecord,
+    /// To erase a person, in milliseconds.
+    pub forget: f64,
+    /// A purge that finds nothing, in milliseconds; where something has expired there is none.
+    pub idle: Option<f64>,
+}
+
+/// What a record takes in a table, in bytes.
+pub struct PerRecord {
+    pub heap: f64,
+    pub index: f64,
+    pub rest: f64,
 }
 
 /// Of sorted latencies, in milliseconds.
 #[derive(Clone, Copy)]
-struct Latency {
-    median: f64,
-    p99: f64,
-    count: usize,
+pub struct Latency {
+    pub median: f64,
+    pub p99: f64,
+    pub count: usize,
 }
 
-struct Purge {
-    expired: i64,
-    deleted: i64,
-    calls: u32,
-    took: Duration,
-    longest: Duration,
-    before: [Latency; 2],
-    during: [Latency; 2],
+/// A purge under load. Expired records, and those that are gone, are counted while nothing else runs.
+pub struct Purge {
+    /// Expired records before any load, before the purge, and after it.
+    pub expired: [i64; 3],
+    /// Expired records that claims replaced before the purge, and while it ran.
+    pub replaced: [i64; 2],
+    pub calls: Calls,
+    /// Of [`LOAD`].
+    pub before: [Latency; 2],
+    pub during: [Latency; 2],
+    /// How many records there are afterwards, and how long a purge takes that finds nothing then.
+    pub left: i64,
+    pub idle: f64,
+}
+
+/// What the calls of `idempotency_purge` did, the last of which found nothing.
+pub struct Calls {
+    pub deleted: i64,
+    pub count: u32,
+    pub took: Duration,
+    pub longest: Duration,
 }
 
 impl Growth<'_, '_> {
@@ -102,26 +132,28 @@ impl Growth<'_, '_> {
             self.db().run(&format!("CALL growth.fill({} , {high}, {})", low + 1, self.live));
         }
         self.db().run("VACUUM ANALYZE idempotency.records");
+        self.db().run("VACUUM ANALYZE bench.floor");
         self.db().run("CHECKPOINT");
         eprintln!("{to} records after {:.0?} more", began.elapsed());
     }
 
     fn stage(&self, size: u64) -> Stage {
         let live = size.min(self.live);
-        let bytes = |sql: &str| {
-            let sql = format!(
-                "SELECT {sql}('idempotency.records') / (SELECT count(*)::float8 FROM idempotency.records)"
-            );
+        let [ours, floor] = ["idempotency.records", "bench.floor"].map(|t| self.per_record(t));
+        let replay = self.latencies(REPLAYS, ALONE, live, TRANSACTIONS);
+        let create = self.latencies(CREATES, ALONE, live, TRANSACTIONS);
+        let forget = self.millis("SELECT idempotency_forget('user-00042')");
+        let idle = (size <= self.live).then(|| self.idle());
+        Stage { records: size, create, replay, ours, floor, forget, idle }
+    }
+
+    fn per_record(&self, table: &str) -> PerRecord {
+        let bytes = |size: &str| {
+            let sql = format!("SELECT {size}('{table}') / (SELECT count(*)::float8 FROM {table})");
             self.db().value::<f64>(&sql)
         };
         let heap = bytes("pg_relation_size");
-        let index = bytes("pg_indexes_size");
-        let toast = bytes("pg_table_size") - heap;
-        let replay = self.latencies(["growth-replay", "growth-select"], ALONE, live, TRANSACTIONS);
-        let create = self.latencies(["growth-create", "growth-floor"], ALONE, live, TRANSACTIONS);
-        let forget = self.millis("SELECT idempotency_forget('user-00042')");
-        let idle = if size > self.live { 0.0 } else { self.idle() };
-        Stage { records: size, create, replay, heap, index, toast, forget, idle }
+        PerRecord { heap, index: bytes("pg_indexes_size"), rest: bytes("pg_table_size") - heap }
     }
 
     fn idle(&self) -> f64 {
@@ -144,39 +176,79 @@ impl Growth<'_, '_> {
     }
 
     /// Purges all that has expired, while others create under new keys and under expired ones.
+    ///
+    /// # Panics
+    /// Where expired records are not there any more, and were neither purged nor replaced.
     fn purge(&self) -> Purge {
-        let expired =
-            "SELECT count(*) FROM idempotency.records WHERE expires_at <= clock_timestamp()";
-        let expired = self.db().value::<i64>(expired);
-        let scripts = ["growth-create", "growth-again"];
-        let before = self.latencies(scripts, TWO, self.live, TRANSACTIONS);
+        let counts = || (self.expired(), self.gone());
+        let at_first = counts();
+        let before = self.latencies(LOAD, TWO, self.live, BEFORE);
+        let between = counts();
+        let (calls, during) = self.purge_under_load();
+        let afterwards = counts();
+        let expired = [at_first.0, between.0, afterwards.0];
+        let gone = [between.1 - at_first.1, afterwards.1 - between.1];
+        assert_eq!(expired[0], gone[0] + expired[1], "expired records before the purge");
+        assert_eq!(expired[1], gone[1] + expired[2], "expired records while it ran");
+        let replaced = [gone[0], gone[1] - calls.deleted];
+        let left = self.db().records();
+        Purge { expired, replaced, calls, before, during, left, idle: self.idle() }
+    }
+
+    fn purge_under_load(&self) -> (Calls, [Latency; 2]) {
         let mut purger = self.db().session_as(Role::Superuser, "purger");
         thread::scope(|scope| {
             let purging = scope.spawn(move || purge_all(&mut purger));
             let mut during = [Vec::new(), Vec::new()];
-            while !purging.is_finished() {
-                let slice = self.log(scripts, TWO, self.live, SLICE);
+            loop {
+                let slice = self.log(LOAD, TWO, self.live, SLICE);
                 during.iter_mut().zip(slice).for_each(|(all, slice)| all.extend(slice));
+                if purging.is_finished() {
+                    break;
+                }
             }
-            let (deleted, calls, took, longest) = purging.join().expect("the purge");
-            let during = during.map(Latency::of);
-            Purge { expired, deleted, calls, took, longest, before, during }
+            (purging.join().expect("the purge"), during.map(Latency::of))
         })
     }
 
-    fn latencies(
+    fn expired(&self) -> i64 {
+        self.db()
+            .value("SELECT count(*) FROM idempotency.records WHERE expires_at <= clock_timestamp()")
+    }
+
+    /// How many records were ever deleted: by the purge, and by claims that put another in the place of
+    /// an expired one. Sessions tell their numbers before they leave pg_stat_activity.
+    fn gone(&self) -> i64 {
+        self.db().wait_until(
+            "NOT EXISTS (SELECT FROM pg_stat_activity
+                 WHERE datname = current_database() AND backend_type = 'client backend'
+                     AND pid <> pg_backend_pid())",
+        );
+        self.db().value(
+            "SELECT n_tup_upd + n_tup_del FROM pg_stat_all_tables
+             WHERE relid = 'idempotency.records'::regclass",
+        )
+    }
+
+    fn latencies<const N: usize>(
         &self,
-        scripts: [&str; 2],
+        scripts: [&str; N],
         setting: Setting,
         live: u64,
         count: u32,
-    ) -> [Latency; 2] {
+    ) -> [Latency; N] {
         let mut logged = self.log(scripts, setting, live, count).into_iter();
-        [(); 2].map(|()| Latency::of(logged.next().expect("a latency for each script")))
+        [(); N].map(|()| Latency::of(logged.next().expect("a latency for each script")))
     }
 
     /// An error of any transaction fails the run.
-    fn log(&self, scripts: [&str; 2], setting: Setting, live: u64, count: u32) -> Vec<Vec<f64>> {
+    fn log<const N: usize>(
+        &self,
+        scripts: [&str; N],
+        setting: Setting,
+        live: u64,
+        count: u32,
+    ) -> Vec<Vec<f64>> {
         let numbers = [("live", live.to_string()), ("records", self.rows.to_string())];
         pgbench::log(&self.lab.place(), &scripts, setting, count, &numbers)
     }
@@ -186,18 +258,17 @@ impl Growth<'_, '_> {
     }
 }
 
-/// Returns how many rows were deleted by how many calls, how long all of them took, and the longest.
-fn purge_all(session: &mut Session) -> (i64, u32, Duration, Duration) {
-    let (mut deleted, mut calls, mut longest) = (0, 0, Duration::ZERO);
+fn purge_all(session: &mut Session) -> Calls {
+    let (mut deleted, mut count, mut longest) = (0, 0, Duration::ZERO);
     let began = Instant::now();
     loop {
         let call = Instant::now();
         let batch = session.value::<i64>("SELECT idempotency_purge()");
         longest = longest.max(call.elapsed());
-        calls += 1;
+        count += 1;
         deleted += batch;
         if batch == 0 {
-            return (deleted, calls, began.elapsed(), longest);
+            return Calls { deleted, count, took: began.elapsed(), longest };
         }
     }
 }
@@ -208,95 +279,4 @@ impl Latency {
         let at = |q| quantile(&seconds, q) * 1000.0;
         Latency { median: at(0.5), p99: at(0.99), count: seconds.len() }
     }
-}
-
-const HEAD: &str = "\
-# Growth
-
-Written by `make bench-growth`, which fills a table with records in bulk: 100,000 people, half of the keys UUIDs of version 4
-and half of version 7, JSON bodies of about 200 bytes, two headers, a fingerprint. Durations are in milliseconds, on the client's
-side. Each is taken next to that of a floor in the same run, which does the same without keys: a create's is the business
-insert in its transaction, a replay's is a SELECT of the same parameters that asks no table. So the ratios can be compared
-though the machine had other work.
-";
-
-fn page(stages: &[Stage], purge: &Purge, note: Option<&str>) -> String {
-    let mut page = format!("{HEAD}\n{}\n", note.unwrap_or_default());
-    for (title, pick) in [
-        ("Claim and complete", (|stage| stage.create) as fn(&Stage) -> [Latency; 2]),
-        ("Replay", |stage| stage.replay),
-    ] {
-        let _ = write!(
-            page,
-            "\n## {title}\n\n| records | × floor | median | 99 % | floor's median | 99 % |\n|---|---|---|---|---|---|\n"
-        );
-        for stage in stages {
-            let [ours, floor] = pick(stage);
-            let ratio = ours.median / floor.median;
-            let _ = writeln!(
-                page,
-                "| {} | {ratio:.2} | {:.3} | {:.3} | {:.3} | {:.3} |",
-                grouped(stage.records),
-                ours.median,
-                ours.p99,
-                floor.median,
-                floor.p99,
-            );
-        }
-    }
-    page.push_str("\n## Bytes per record\n\n| records | table | index | out of line and maps |\n|---|---|---|---|\n");
-    for Stage { records, heap, index, toast, .. } in stages {
-        let _ = writeln!(page, "| {} | {heap:.0} | {index:.0} | {toast:.1} |", grouped(*records));
-    }
-    page.push_str(ERASURE);
-    for Stage { records, forget, idle, .. } in stages {
-        let _ = writeln!(page, "| {} | {forget:.1} | {idle:.1} |", grouped(*records));
-    }
-    page.push_str(&purged(purge));
-    page
-}
-
-const ERASURE: &str = "
-## Erasure, and a purge with nothing to do
-
-Milliseconds, the median of five. A person is found by reading the table. A purge of a table of more than 64 MiB reads what is
-due; the first one reads everything.
-
-| records | idempotency_forget of a person | idempotency_purge that finds nothing |
-|---|---|---|
-";
-
-fn purged(purge: &Purge) -> String {
-    let Purge { expired, deleted, calls, took, longest, before, during } = purge;
-    let mut part = format!(
-        "\n## A purge under load\n\nOf {} expired records the purge deleted {}, in {calls} calls, {:.1} s altogether, {:.2} s the longest; the rest were \
-         replaced by claims. The first call reads the whole table, and locks nothing before it has found something. Meanwhile two clients created as fast as they could, under new keys and under expired ones. None of their transactions \
-         failed: one that does ends the run.\n\n| | transactions | median | 99 % |\n|---|---|---|---|\n",
-        grouped(*expired as u64),
-        grouped(*deleted as u64),
-        took.as_secs_f64(),
-        longest.as_secs_f64(),
-    );
-    let rows = [
-        ("new keys, before", before[0]),
-        ("new keys, during the purge", during[0]),
-        ("expired keys, before", before[1]),
-        ("expired keys, during the purge", during[1]),
-    ];
-    for (what, Latency { median, p99, count }) in rows {
-        let _ = writeln!(part, "| {what} | {} | {median:.3} | {p99:.3} |", grouped(count as u64));
-    }
-    part
-}
-
-/// `1,000,000`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let parts: Vec<&str> = digits
-        .as_bytes()
-        .rchunks(3)
-        .rev()
-        .map(|part| str::from_utf8(part).unwrap_or_default())
-        .collect();
-    parts.join(",")
 }

@@ -12,6 +12,7 @@
 
 mod duplicates;
 mod growth;
+mod growth_page;
 mod instructions;
 mod lab;
 mod pgbench;
