@@ -31,7 +31,7 @@ const MANY: u32 = 2500;
 ///
 /// # Panics
 /// Where valgrind is missing.
-pub fn count(scripts: &[&str]) {
+pub fn count(scripts: &[String]) {
     let folder = paths::repository().join("target/instructions");
     let _is_new = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).expect("a folder for profiles");
@@ -45,7 +45,7 @@ pub fn count(scripts: &[&str]) {
     cluster.run_by(callgrind(&folder));
     cluster.configure(&["log_disconnections = on"]);
     cluster.start();
-    let count = |script, transactions| {
+    let count = |script: &str, transactions| {
         let log_start = cluster.log_length();
         pgbench::throughput(&place, script, suite::ALONE, transactions);
         let pid = wait::until("pgbench's session has ended", || {

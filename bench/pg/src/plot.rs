@@ -30,7 +30,7 @@ pub fn svg(entries: &[Entry]) -> String {
 }
 
 fn bar(body: &mut String, entry: &Entry, y: usize) {
-    let class = if entry.contender == "ours" { "ours" } else { "other" };
+    let class = if entry.is_ours() { "ours" } else { "other" };
     let length = (entry.spread.median * ONE).min((WIDTH - LEFT - 60) as f64);
     let (top, height, end) = (y - ROW + 5, ROW - 4, LEFT as f64 + length + 6.0);
     let _ = writeln!(

@@ -12,6 +12,13 @@ pub struct Entry {
     pub spread: Spread,
 }
 
+impl Entry {
+    /// Whether it is ours, in whatever form it is called.
+    pub fn is_ours(&self) -> bool {
+        self.contender == "ours" || self.contender.starts_with("ours, ")
+    }
+}
+
 const HEAD: &str = "match\tcontender\tmeasured by\tratio\tnoise";
 
 pub fn write(entries: &[Entry]) -> String {
@@ -25,7 +32,7 @@ pub fn write(entries: &[Entry]) -> String {
 }
 
 /// # Panics
-/// Where a line is not as [`write`] writes it.
+/// Where a line is not as [`write`] writes it, or has a ratio that nothing can be compared with.
 pub fn read(text: &str) -> Vec<Entry> {
     text.lines()
         .skip(1)
@@ -37,7 +44,8 @@ fn entry(line: &str) -> Option<Entry> {
     let mut fields = line.split('\t');
     let mut text = || fields.next().map(str::to_owned);
     let (game, contender, by) = (text()?, text()?, text()?);
-    let (median, noise) = (text()?.parse().ok()?, text()?.parse().ok()?);
+    let mut number = || text()?.parse().ok().filter(|number: &f64| number.is_finite());
+    let (median, noise) = (number()?, number()?);
     Some(Entry { game, contender, by, spread: Spread { median, noise } })
 }
 

@@ -6,7 +6,7 @@ use crate::stats::Spread;
 use crate::suite;
 
 /// How much is measured.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Effort {
     pub rounds: usize,
     /// How long one contender takes in one round, in seconds.

@@ -33,6 +33,17 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     matches.chain([RACE]).chain(WEIGHINGS.iter().map(|weighing| weighing.name))
 }
 
+/// The scripts that need nothing besides what every lab has, each once.
+pub fn scripts() -> Vec<&'static str> {
+    let mut scripts = Vec::new();
+    for script in MATCHES.iter().filter(|game| game.name != HELD).flat_map(|game| game.scripts) {
+        if !scripts.contains(script) {
+            scripts.push(*script);
+        }
+    }
+    scripts
+}
+
 /// The race of duplicates.
 pub const RACE: &str = "64 duplicates, last answer after the winner's commit";
 
