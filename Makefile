@@ -67,8 +67,7 @@ torture: setup ## every fault there is for MINUTES=10, optimised; then the effec
 	@MINUTES=$(MINUTES) SEED=$(SEED) tools/torture
 
 mutants: setup ## put faults into the rules and the boundary, one at a time: a test has to notice each
-	@mutants/core
-	@mutants/run
+	@status=0; mutants/core || status=1; mutants/run || status=1; exit $$status
 
 fmt: ## format the code
 	@cargo fmt --all

@@ -232,3 +232,18 @@ fn a_token_is_held_while_its_claim_is() {
     ledger.subtransaction_aborted(2);
     assert!(!ledger.holds(token(1)));
 }
+
+/// When a savepoint is rolled back nothing can be raised, so nothing may have to be allocated.
+#[test]
+fn there_is_room_to_drop_every_claim_and_the_next_one() {
+    let mut ledger = Ledger::new();
+    for n in 1..=100 {
+        ledger.hold(claim(&format!("k{n:03}"), n, 2), false);
+    }
+    ledger.reserve().expect("memory");
+    let room = ledger.dropped.capacity();
+    assert!(room > 100 && ledger.claims.capacity() > 100, "room for {room}");
+    ledger.hold(claim("k101", 101, 2), false);
+    ledger.subtransaction_aborted(2);
+    assert_eq!((ledger.dropped.len(), ledger.dropped.capacity()), (101, room));
+}
