@@ -1,11 +1,14 @@
 //! What is to be done, as the command line says it. What nobody can have meant is refused.
 
+use crate::instructions::{Circumstances, INDEXES, ORDINARY};
 use crate::rounds::Effort;
 use crate::{growth, instructions, suite};
 
 pub const USAGE: &str = "\
 usage: idempotency-bench-pg [--quick] [--check] [--only NAME]... [--note WORDS]
-       idempotency-bench-pg --instructions [--only SCRIPT]...
+       idempotency-bench-pg --instructions [--only SCRIPT]... [--with-index none|btree|brin|brin-32]
+                           [--retention INTERVAL] [--counters on|off]
+       idempotency-bench-pg --key-sizes
        idempotency-bench-pg --growth RECORDS [--note WORDS]";
 
 const FULL: Effort = Effort { rounds: 11, slice: 1.0 };
@@ -19,7 +22,9 @@ pub enum Task {
     /// Measure, and compare with what was written last.
     Check { effort: Effort, only: Vec<String> },
     /// Count the instructions of these scripts.
-    Instructions { scripts: Vec<String> },
+    Instructions { scripts: Vec<String>, circumstances: Circumstances },
+    /// Compare what records take under two primary keys.
+    KeySizes,
     /// Fill so many records and measure on the way.
     Growth { records: u64, note: Option<String> },
 }
@@ -30,7 +35,11 @@ struct Words {
     quick: bool,
     check: bool,
     instructions: bool,
+    key_sizes: bool,
     only: Vec<String>,
+    index: Option<String>,
+    retention: Option<String>,
+    counters: Option<String>,
     note: Option<String>,
     growth: Option<String>,
 }
@@ -39,11 +48,12 @@ struct Words {
 /// What is wrong with the words, in one line.
 pub fn parse(words: impl Iterator<Item = String>) -> Result<Task, String> {
     let words = read(words)?;
-    match (&words.growth, words.instructions) {
-        (Some(_), true) => Err("--growth and --instructions do not go together".to_owned()),
-        (Some(records), false) => growth(records, &words),
-        (None, true) => instructions(words),
-        (None, false) => measure(words),
+    words.check()?;
+    match &words.growth {
+        Some(records) => growth(records, words.note.clone()),
+        None if words.instructions => instructions(words),
+        None if words.key_sizes => Ok(Task::KeySizes),
+        None => measure(words),
     }
 }
 
@@ -54,6 +64,10 @@ fn read(mut words: impl Iterator<Item = String>) -> Result<Words, String> {
             "--quick" => given.quick = true,
             "--check" => given.check = true,
             "--instructions" => given.instructions = true,
+            "--key-sizes" => given.key_sizes = true,
+            "--with-index" => once(&mut given.index, &word, words.next())?,
+            "--retention" => once(&mut given.retention, &word, words.next())?,
+            "--counters" => once(&mut given.counters, &word, words.next())?,
             "--only" => given.only.push(value(&word, words.next())?),
             "--note" => once(&mut given.note, &word, words.next())?,
             "--growth" => once(&mut given.growth, &word, words.next())?,
@@ -75,47 +89,82 @@ fn once(place: &mut Option<String>, option: &str, word: Option<String>) -> Resul
     }
 }
 
-fn growth(records: &str, words: &Words) -> Result<Task, String> {
-    refuse("--growth", &[("--quick", words.quick), ("--check", words.check)])?;
-    refuse("--growth", &[("--only", !words.only.is_empty())])?;
+impl Words {
+    /// Refuses what the task would ignore.
+    fn check(&self) -> Result<(), String> {
+        let tasks = [
+            ("--growth", self.growth.is_some(), &["--note"][..]),
+            (
+                "--instructions",
+                self.instructions,
+                &["--only", "--with-index", "--retention", "--counters"],
+            ),
+            ("--key-sizes", self.key_sizes, &[]),
+            ("--check", self.check, &["--quick", "--only"]),
+        ];
+        let mut chosen = tasks.iter().filter(|(_, is_chosen, _)| *is_chosen);
+        let (task, _, useful) =
+            chosen.next().unwrap_or(&("", true, &["--quick", "--only", "--note"]));
+        if let Some((other, ..)) = chosen.next() {
+            return Err(format!("{task} and {other} do not go together"));
+        }
+        match self.options().into_iter().find(|option| !useful.contains(option)) {
+            None => Ok(()),
+            Some(option) if task.is_empty() => Err(format!("{option} is for --instructions")),
+            Some(option) => Err(format!("{option} means nothing beside {task}")),
+        }
+    }
+
+    /// What is given besides the task.
+    fn options(&self) -> Vec<&'static str> {
+        let given = [
+            ("--quick", self.quick),
+            ("--only", !self.only.is_empty()),
+            ("--note", self.note.is_some()),
+            ("--with-index", self.index.is_some()),
+            ("--retention", self.retention.is_some()),
+            ("--counters", self.counters.is_some()),
+        ];
+        given.into_iter().filter(|(_, is_given)| *is_given).map(|(option, _)| option).collect()
+    }
+}
+
+fn growth(records: &str, note: Option<String>) -> Result<Task, String> {
     let allowed = growth::RECORDS;
     let number = records.parse().ok().filter(|number| allowed.contains(number));
     let records = number.ok_or_else(|| {
         let (least, most) = (allowed.start(), allowed.end());
         format!("--growth takes a number of records from {least} to {most}, not {records:?}")
     })?;
-    Ok(Task::Growth { records, note: words.note.clone() })
+    Ok(Task::Growth { records, note })
 }
 
 fn instructions(words: Words) -> Result<Task, String> {
-    let useless = [("--quick", words.quick), ("--check", words.check)];
-    refuse("--instructions", &useless)?;
-    refuse("--instructions", &[("--note", words.note.is_some())])?;
     let scripts = known(words.only, "script", &suite::scripts())?;
-    Ok(Task::Instructions {
-        scripts: match scripts.is_empty() {
-            true => instructions::SCRIPTS.iter().map(|&script| script.to_owned()).collect(),
-            false => scripts,
-        },
-    })
+    let scripts = match scripts.is_empty() {
+        true => instructions::SCRIPTS.iter().map(|&script| script.to_owned()).collect(),
+        false => scripts,
+    };
+    let counters = one_of(words.counters.as_deref().unwrap_or("on"), "--counters", &["on", "off"])?;
+    let index = words.index.as_deref().unwrap_or(ORDINARY.index);
+    let index = one_of(index, "--with-index", &INDEXES.map(|(name, _)| name))?;
+    let counters = counters == "on";
+    let circumstances = Circumstances { index, retention: words.retention, counters };
+    Ok(Task::Instructions { scripts, circumstances })
 }
 
 fn measure(words: Words) -> Result<Task, String> {
     let only = known(words.only, "measurement", &suite::names().collect::<Vec<_>>())?;
     let effort = if words.quick { QUICK } else { FULL };
-    if !words.check {
-        return Ok(Task::Measure { effort, only, note: words.note });
-    }
-    refuse("--check", &[("--note", words.note.is_some())])?;
-    Ok(Task::Check { effort, only })
+    Ok(match words.check {
+        true => Task::Check { effort, only },
+        false => Task::Measure { effort, only, note: words.note },
+    })
 }
 
-/// Where one of these is given beside an option that has no use for it.
-fn refuse(option: &str, useless: &[(&str, bool)]) -> Result<(), String> {
-    match useless.iter().find(|(_, is_given)| *is_given) {
-        None => Ok(()),
-        Some((word, _)) => Err(format!("{word} means nothing beside {option}")),
-    }
+fn one_of(value: &str, option: &str, values: &[&'static str]) -> Result<&'static str, String> {
+    let found = values.iter().find(|known| **known == value);
+    found.copied().ok_or_else(|| format!("{option} is one of {}, not {value:?}", values.join(", ")))
 }
 
 fn known(only: Vec<String>, what: &str, names: &[&str]) -> Result<Vec<String>, String> {
@@ -148,10 +197,30 @@ mod tests {
         assert_eq!(parsed(&[]), Ok(measure));
         let check = Task::Check { effort: QUICK, only: only("replay") };
         assert_eq!(parsed(&["--quick", "--check", "--only", "replay"]), Ok(check));
-        let count = Task::Instructions { scripts: only("pipeline-ours") };
+        let scripts = only("pipeline-ours");
+        let count = Task::Instructions { scripts, circumstances: ORDINARY };
         assert_eq!(parsed(&["--instructions", "--only", "pipeline-ours"]), Ok(count));
+        assert_eq!(parsed(&["--key-sizes"]), Ok(Task::KeySizes));
         let growth = Task::Growth { records: 100_000, note: Some("quiet".to_owned()) };
         assert_eq!(parsed(&["--growth", "100000", "--note", "quiet"]), Ok(growth));
+    }
+
+    #[test]
+    fn circumstances_are_those_that_are_named() {
+        let words = ["--instructions", "--only", "create-ours", "--with-index", "brin-32"];
+        let more = ["--retention", "30 days", "--counters", "off"];
+        let retention = Some("30 days".to_owned());
+        let circumstances = Circumstances { index: "brin-32", retention, counters: false };
+        let count = Task::Instructions { scripts: vec!["create-ours".to_owned()], circumstances };
+        assert_eq!(parsed(&[&words[..], &more].concat()), Ok(count));
+        refused(
+            &["--instructions", "--with-index", "hash"],
+            r#"--with-index is one of none, btree, brin, brin-32, not "hash""#,
+        );
+        refused(
+            &["--instructions", "--counters", "no"],
+            r#"--counters is one of on, off, not "no""#,
+        );
     }
 
     #[test]
@@ -181,11 +250,17 @@ mod tests {
     fn what_would_be_ignored_is_refused() {
         refused(&["--grow"], r#"unknown argument "--grow""#);
         refused(&["--growth", "10000", "--quick"], "--quick means nothing beside --growth");
-        refused(&["--growth", "10000", "--check"], "--check means nothing beside --growth");
+        let both = ["--growth", "10000", "--check"];
+        refused(&both, "--growth and --check do not go together");
         refused(&["--growth", "10000", "--only", "replay"], "--only means nothing beside --growth");
         refused(&["--instructions", "--quick"], "--quick means nothing beside --instructions");
         refused(&["--instructions", "--note", "n"], "--note means nothing beside --instructions");
         refused(&["--check", "--note", "n"], "--note means nothing beside --check");
+        refused(&["--key-sizes", "--only", "replay"], "--only means nothing beside --key-sizes");
+        refused(&["--counters", "off"], "--counters is for --instructions");
+        refused(&["--check", "--retention", "1 h"], "--retention means nothing beside --check");
+        let both = ["--key-sizes", "--instructions"];
+        refused(&both, "--instructions and --key-sizes do not go together");
         let both = ["--instructions", "--growth", "10000"];
         refused(&both, "--growth and --instructions do not go together");
     }

@@ -24,26 +24,73 @@ pub const SCRIPTS: &[&str] = &[
     "mismatch-ours",
 ];
 
+/// What may be other than in an ordinary installation.
+#[derive(Debug, PartialEq)]
+pub struct Circumstances {
+    /// The name of an index of [`INDEXES`].
+    pub index: &'static str,
+    /// How long the operation's records are kept, an interval; `None` for ever.
+    pub retention: Option<String>,
+    /// Whether what calls come to is counted.
+    pub counters: bool,
+}
+
+pub const ORDINARY: Circumstances =
+    Circumstances { index: INDEXES[0].0, retention: None, counters: true };
+
+/// Indexes on the time at which records expire, by which a purge could find them, and their SQL.
+pub const INDEXES: [(&str, &str); 4] = [
+    ("none", ""),
+    ("btree", "CREATE INDEX ON idempotency.records (expires_at) WHERE expires_at IS NOT NULL"),
+    ("brin", "CREATE INDEX ON idempotency.records USING brin (expires_at)"),
+    (
+        "brin-32",
+        "CREATE INDEX ON idempotency.records USING brin (expires_at)
+         WITH (pages_per_range = 32, autosummarize = on)",
+    ),
+];
+
+impl Circumstances {
+    fn set_up(&self, lab: &Lab<'_>) {
+        let index = INDEXES.iter().find(|(name, _)| *name == self.index);
+        lab.database().run(index.expect("one of the indexes").1);
+        if let Some(retention) = &self.retention {
+            let retention = retention.replace('\'', "''");
+            lab.database().run(&format!(
+                "SELECT idempotency_configure('POST /orders', jsonb_build_object('retention', '{retention}'))"
+            ));
+        }
+    }
+
+    fn settings(&self) -> &'static [&'static str] {
+        match self.counters {
+            true => &["log_disconnections = on"],
+            false => &["log_disconnections = on", "pg_idempotency.max_counted_operations = 0"],
+        }
+    }
+}
+
 const FEW: u32 = 500;
 const MANY: u32 = 2500;
 
 /// Prints thousands of instructions per transaction of each script.
 ///
 /// # Panics
-/// Where valgrind is missing.
-pub fn count(scripts: &[String]) {
+/// Where valgrind is missing, or the retention is none.
+pub fn count(scripts: &[String], circumstances: &Circumstances) {
     let folder = paths::repository().join("target/instructions");
     let _is_new = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).expect("a folder for profiles");
     let mut cluster = lab::cluster();
     let lab = Lab::new(&cluster);
+    circumstances.set_up(&lab);
     lab.reset_to(20_000);
     lab.database().run("VACUUM");
     let place = lab.place();
     drop(lab);
     cluster.end("INT");
     cluster.run_by(callgrind(&folder));
-    cluster.configure(&["log_disconnections = on"]);
+    cluster.configure(circumstances.settings());
     cluster.start();
     let count = |script: &str, transactions| {
         let log_start = cluster.log_length();

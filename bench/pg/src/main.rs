@@ -1,14 +1,17 @@
 //! Measures pg_idempotency against what people write by hand, and writes docs/benchmarks.
 //!
 //!     idempotency-bench-pg [--quick] [--check] [--only NAME]... [--note WORDS]
-//!     idempotency-bench-pg --instructions [--only SCRIPT]...
+//!     idempotency-bench-pg --instructions [--only SCRIPT]... [--with-index none|btree|brin|brin-32]
+//!                          [--retention INTERVAL] [--counters on|off]
+//!     idempotency-bench-pg --key-sizes
 //!     idempotency-bench-pg --growth RECORDS [--note WORDS]
 //!
 //! `--check` writes nothing: it compares with the ratios that were written last, and fails where one
 //! of ours fell back or has none. `--only` measures what has this name, can be given several times,
 //! and writes nothing either: a page has all measurements of one run. `--note` is what the page says
-//! about the circumstances of this run. `--growth` measures something else: what becomes of it all
-//! with so many records.
+//! about the circumstances of this run. The others measure something else: `--growth` what becomes of
+//! it all with so many records, `--instructions` what a transaction costs a processor, `--key-sizes`
+//! what records take under two primary keys.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -17,6 +20,7 @@ mod duplicates;
 mod growth;
 mod growth_page;
 mod instructions;
+mod key_sizes;
 mod lab;
 mod pgbench;
 mod plot;
@@ -52,7 +56,10 @@ fn run(task: Task) -> ExitCode {
     match task {
         Task::Measure { effort, only, note } => measure(effort, &only, note.as_deref()),
         Task::Check { effort, only } => return check(effort, &only),
-        Task::Instructions { scripts } => instructions::count(&scripts),
+        Task::Instructions { scripts, circumstances } => {
+            instructions::count(&scripts, &circumstances);
+        }
+        Task::KeySizes => key_sizes::compare(&Lab::empty(&lab::cluster())),
         Task::Growth { records, note } => growth::run(&lab::cluster(), records, note.as_deref()),
     }
     ExitCode::SUCCESS
