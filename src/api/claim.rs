@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::guc::{self, LockOrder};
 use crate::session::key_lock::KeyLock;
 use crate::session::{evaluation, xact};
-use crate::store::leases::LeaseRow;
+use crate::store::leases::{self, LeaseRow};
 use crate::store::now;
 use crate::store::records::{self, Row};
 
@@ -106,8 +106,8 @@ pub fn claim_identity(
         check_order(&identity)?;
     }
     let before = now::completions();
-    let seen = look(call, &identity, fingerprint, terms)?;
-    if let Seen::Answered(outcome) = seen {
+    let found = look(&identity)?;
+    if let Next::Answer(outcome) = next(call, &identity, fingerprint, terms, &found)? {
         return Ok(outcome);
     }
     if is_own {
@@ -118,12 +118,14 @@ pub fn claim_identity(
     if !terms.wait.acquire(&lock, call.policy.max_waiters, call.operation) {
         return Ok(answer::in_progress(answer::RETRY_SOON, &call.policy));
     }
-    // A second look shows the same as the first where nothing was committed since.
+    // A second look shows the same as the first where nothing was committed since. What it means may
+    // have changed all the same: time has passed.
     let nothing_new = now::completions() == before;
-    let seen = if nothing_new { seen } else { look(call, &identity, fingerprint, terms)? };
-    match seen {
-        Seen::ToExecute(found) => take(call, identity, fingerprint, terms, *found),
-        Seen::Answered(outcome) => {
+    let found = if nothing_new { found } else { look(&identity)? };
+    match next(call, &identity, fingerprint, terms, &found)? {
+        Next::Execute => execute(call, identity, fingerprint, terms, found),
+        Next::Resume => resume(&identity, terms, found),
+        Next::Answer(outcome) => {
             lock.release();
             Ok(outcome)
         }
@@ -158,58 +160,61 @@ pub fn check_order(identity: &Identity) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a look at the key shows.
-enum Seen {
-    /// The request is answered.
-    Answered(Outcome),
-    /// The request is to be executed, or to be gone on with.
-    ToExecute(Box<Found>),
-}
-
-/// What is there of a request that is to be executed.
+/// What is there of a request.
 struct Found {
-    /// A record that has expired, or of a lease.
     row: Option<Row>,
     lease: Option<LeaseRow>,
-    /// Whether the lease is the caller's own.
-    resumes: bool,
 }
 
-fn look(
+/// What comes next for a request.
+enum Next {
+    /// It is answered.
+    Answer(Outcome),
+    /// It is to be executed; a record that is there has expired, or is of a lease that has run out.
+    Execute,
+    /// It is to be gone on with, by the caller's own lease.
+    Resume,
+}
+
+fn look(identity: &Identity) -> Result<Found, Error> {
+    let row = records::find(identity)?;
+    let lease = row.as_ref().map(lease::of_record).transpose()?.flatten();
+    Ok(Found { row, lease })
+}
+
+/// What comes next, as of now.
+fn next(
     call: &Call<'_>,
     identity: &Identity,
     fingerprint: Option<&[u8]>,
     terms: &Terms,
-) -> Result<Seen, Error> {
-    let row = records::find(identity)?;
-    let lease = row.as_ref().map(lease::of_record).transpose()?.flatten();
-    let record = row.as_ref().map(|row| row.record(lease.as_ref().map(|row| row.lease)));
+    found: &Found,
+) -> Result<Next, Error> {
+    let lease = found.lease.as_ref().map(|row| row.lease);
+    let record = found.row.as_ref().map(|row| row.record(lease));
     let request = call.request(identity, fingerprint, terms.token);
     let decision = decide(record.as_ref(), &request, clock::now());
-    if let Some(outcome) = answer::decided(decision, row.as_ref(), &call.policy)? {
-        return Ok(Seen::Answered(outcome));
-    }
-    let resumes = decision == Decision::Resume;
-    Ok(Seen::ToExecute(Box::new(Found { row, lease, resumes })))
+    let answer = answer::decided(decision, found.row.as_ref(), &call.policy)?;
+    Ok(match answer {
+        Some(outcome) => Next::Answer(outcome),
+        None if decision == Decision::Resume => Next::Resume,
+        None => Next::Execute,
+    })
 }
 
 /// Notes the claim whose lock was just won, and writes its lease where it has one.
-fn take(
+fn execute(
     call: &Call<'_>,
     identity: Identity,
     fingerprint: Option<&[u8]>,
     terms: &Terms,
     found: Found,
 ) -> Result<Outcome, Error> {
-    if let (true, Some(row), Some(own)) = (found.resumes, &found.row, &found.lease) {
-        return resume(lease::claim_of(&identity, row, own)?, own, terms);
-    }
     if let Some(token) = terms.token {
         lease::refuse_known_token(token, &identity)?;
     }
     let claim = new_claim(call, identity, fingerprint, terms, &found);
-    let wrote = xact::has_transaction_id();
-    xact::hold(claim.clone(), wrote);
+    lease::hold(claim.clone());
     match (terms.lease_ms, found.lease) {
         (Some(lease_ms), from) => {
             let replaces = found.row.is_some();
@@ -222,13 +227,16 @@ fn take(
 }
 
 /// Goes on with the caller's own lease.
-fn resume(claim: Claim, own: &LeaseRow, terms: &Terms) -> Result<Outcome, Error> {
-    let mut row = own.clone();
+fn resume(identity: &Identity, terms: &Terms, found: Found) -> Result<Outcome, Error> {
+    let (Some(record), Some(mut row)) = (found.row, found.lease) else {
+        return Err(Error::unknown_token());
+    };
+    let claim = lease::claim_of(identity, &record, &row)?;
     lease::hold(claim.clone());
     if let Some(lease_ms) = terms.lease_ms {
         row = lease::extended(row, lease_ms);
         row.data = terms.data.or(row.data);
-        crate::store::leases::update(&row)?;
+        leases::update(&row)?;
     }
     Ok(lease::outcome(&claim, &row))
 }
