@@ -25,13 +25,15 @@ pub fn completion_check(function: &str, claim: &Claim, status: i32) -> Result<()
 
 fn call(function: &str, claim: &Claim, status: i32) -> Result<bool, Error> {
     let sql = format!("SELECT {}($1, $2, $3)", quoted(function)?);
+    let sql = datum::cstring(&sql).ok_or_else(|| Error::unexpected(sql))?;
     let arguments = [
         datum::text_arg(&claim.identity.scope),
         datum::text_arg(&claim.operation),
         datum::integer_arg(status),
     ];
-    let agrees =
-        Spi::connect(|client| client.select(&sql, Some(1), &arguments)?.first().get_one::<bool>());
+    let agrees = Spi::connect(|client| {
+        client.select(sql.as_c_str(), Some(1), &arguments)?.first().get_one::<bool>()
+    });
     agrees
         .map(|agrees| agrees.unwrap_or(false))
         .map_err(|error| Error::unexpected(error.to_string()))

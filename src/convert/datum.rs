@@ -11,9 +11,7 @@ use crate::unguarded;
 
 /// `text` from UTF-8.
 pub fn text(utf8: &str) -> pg_sys::Datum {
-    let bytes = from_utf8(utf8);
-    // SAFETY: copies the bytes.
-    unsafe { pg_sys::cstring_to_text_with_len(bytes.as_ptr().cast(), bytes.len() as c_int) }.into()
+    varlena(from_utf8(utf8))
 }
 
 /// A `text` parameter of a statement.
@@ -41,8 +39,15 @@ pub fn cstring(utf8: &str) -> Option<CString> {
 
 /// `bytea`.
 pub fn bytea(bytes: &[u8]) -> pg_sys::Datum {
-    // SAFETY: copies the bytes; text and bytea have one layout.
-    unsafe { pg_sys::cstring_to_text_with_len(bytes.as_ptr().cast(), bytes.len() as c_int) }.into()
+    // text and bytea have one layout.
+    varlena(bytes)
+}
+
+/// Where there are too many bytes for a value, PostgreSQL refuses.
+fn varlena(bytes: &[u8]) -> pg_sys::Datum {
+    let length = c_int::try_from(bytes.len()).unwrap_or(c_int::MAX);
+    // SAFETY: copies so many bytes, of which there are at least as many.
+    unsafe { pg_sys::cstring_to_text_with_len(bytes.as_ptr().cast(), length) }.into()
 }
 
 /// `uuid`.

@@ -63,7 +63,7 @@ impl Types for Server {
 
 /// Schema and name of a function, read as an SQL name; `None` where it is not just these two.
 pub fn qualified_name(name: &str) -> Option<(CString, CString)> {
-    let name = CString::new(name).ok()?;
+    let name = super::datum::cstring(name)?;
     attempt(
         // SAFETY: a zero-terminated string; what it raises is caught.
         move || unsafe {

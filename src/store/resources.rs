@@ -57,7 +57,7 @@ struct Column {
     owner: pg_sys::Oid,
     value_type: pg_sys::Oid,
     /// Finds a row by its id.
-    sql: String,
+    sql: CString,
 }
 
 /// What a look into a column shows.
@@ -99,6 +99,7 @@ impl Column {
                 [&schema, &relation, &id_column].map(|name| quote(name));
             let from = format!("{schema}.{relation}");
             let sql = format!("SELECT 1 FROM {from} AS r WHERE r.{column} {equal} $1");
+            let sql = datum::cstring(&sql).unwrap_or_default();
             Ok(Self { relation: oid, owner, value_type, sql })
         }
     }
@@ -106,12 +107,9 @@ impl Column {
     /// Whether there is a row with this id. All of it runs as the relation's owner: the id's type may
     /// be a domain, whose checks are functions of the owner's.
     fn has(&self, id: &str) -> Has {
-        let sql = CString::new(self.sql.as_str()).unwrap_or_default();
         // SAFETY: the owner was found in the catalog.
         let found = unsafe {
-            reading_as(self.owner, || {
-                input(id, self.value_type).map(|value| is_any(self, &sql, value))
-            })
+            reading_as(self.owner, || input(id, self.value_type).map(|value| is_any(self, value)))
         };
         found.unwrap_or_else(|| {
             Has::NoSuchId(format!("\"{id}\" is not an id of the column's type."))
@@ -145,14 +143,14 @@ unsafe fn lock(schema: &CStr, relation: &CStr) -> Option<pg_sys::Oid> {
 /// Whether a query with one parameter finds a row, by the latest snapshot. It finds the relation by its
 /// name once more, and what it found is compared before it is read: the lock on a relation does not
 /// keep its schema from being renamed.
-unsafe fn is_any(column: &Column, sql: &CStr, id: pg_sys::Datum) -> Has {
+unsafe fn is_any(column: &Column, id: pg_sys::Datum) -> Has {
     let mut id_type = column.value_type;
     // SAFETY: the steps of ri_PerformCheck, with a cursor, which keeps to one plan; the row may come
     // from this very command, so it counts as done. An error closes SPI, the cursor and the snapshot by
     // the transaction's abort.
     unsafe {
         pg_sys::SPI_connect();
-        let plan = pg_sys::SPI_prepare(sql.as_ptr(), 1, &mut id_type);
+        let plan = pg_sys::SPI_prepare(column.sql.as_ptr(), 1, &mut id_type);
         pg_sys::CommandCounterIncrement();
         pg_sys::PushActiveSnapshot(pg_sys::GetLatestSnapshot());
         let found = if finds(plan, column.relation) { fetch(plan, column, id) } else { Has::Moved };
