@@ -24,7 +24,7 @@ CREATE TABLE idempotency.records (
     completed_at  timestamptz,
     expires_at    timestamptz,
     CONSTRAINT records_pkey PRIMARY KEY (digest)
-);
+) USING heap;
 COMMENT ON TABLE idempotency.records IS 'One row per executed request: who asked for what under which key, and the answer that every later caller gets';
 COMMENT ON CONSTRAINT records_pkey ON idempotency.records IS 'The last line of defence; the key''s lock comes before it';
 COMMENT ON COLUMN idempotency.records.digest IS 'The first 128 bits of a SHA-256 over scope, key space and key';
@@ -51,7 +51,7 @@ CREATE TABLE idempotency.operations (
     operation text COLLATE "C" NOT NULL,
     settings  jsonb NOT NULL,
     CONSTRAINT operations_pkey PRIMARY KEY (operation)
-);
+) USING heap;
 COMMENT ON TABLE idempotency.operations IS 'Settings of operations that differ from the defaults; changed by idempotency_configure';
 COMMENT ON CONSTRAINT operations_pkey ON idempotency.operations IS 'One row per operation';
 COMMENT ON COLUMN idempotency.operations.operation IS 'The operation';
@@ -64,7 +64,7 @@ CREATE TABLE idempotency.resource_types (
     relation_name   text COLLATE "C" NOT NULL,
     id_column       text COLLATE "C" NOT NULL,
     CONSTRAINT resource_types_pkey PRIMARY KEY (resource_type)
-);
+) USING heap;
 COMMENT ON TABLE idempotency.resource_types IS 'Where the resources of a type are, so that a replay can tell whether they still exist; changed by idempotency_register_resource';
 COMMENT ON CONSTRAINT resource_types_pkey ON idempotency.resource_types IS 'One row per type';
 COMMENT ON COLUMN idempotency.resource_types.resource_type IS 'The type, as completions name it';
@@ -81,7 +81,7 @@ CREATE UNLOGGED TABLE idempotency.stretches (
     stretch integer NOT NULL,
     due     timestamptz NOT NULL,
     CONSTRAINT stretches_pkey PRIMARY KEY (stretch)
-);
+) USING heap;
 COMMENT ON TABLE idempotency.stretches IS 'When a purge has to look at which part of the records'' table again';
 COMMENT ON CONSTRAINT stretches_pkey ON idempotency.stretches IS 'One row per part';
 COMMENT ON COLUMN idempotency.stretches.stretch IS 'The part: 1024 blocks, counted from 0';
@@ -102,7 +102,7 @@ CREATE TABLE idempotency.leases (
     data           jsonb,
     ended          boolean NOT NULL,
     CONSTRAINT leases_pkey PRIMARY KEY (token)
-);
+) USING heap;
 CREATE INDEX leases_open ON idempotency.leases (deadline) WHERE NOT ended;
 CREATE INDEX leases_ended ON idempotency.leases (deadline) WHERE ended;
 COMMENT ON TABLE idempotency.leases IS 'Who works on requests that outlive their transaction, until when, and how far the work has come';

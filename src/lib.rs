@@ -5,15 +5,7 @@
 //! knows no PostgreSQL), and goes back the same way. `store/` alone knows the tables, `session/`
 //! alone what the transaction holds, `error/` alone raises.
 //!
-//! Invariants:
-//! - A record of a key is inserted only by a transaction that holds the key's lock, and it holds
-//!   the lock until its commit is visible. So who waited for the lock and then looks, sees the record.
-//! - A finished record never changes; it is replaced only after it expired, under the key's lock, and
-//!   deleted by purges and erasures.
-//! - A transaction with a transaction id commits only if every claim that it ever held is completed.
-//! - Nothing is kept between transactions.
-//! - No allocation in Rust has a size that a caller controls without a bound: a failed one would
-//!   abort the process, and with it every session of the cluster.
+//! The invariants are in ARCHITECTURE.md.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod api;

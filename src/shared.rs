@@ -19,9 +19,9 @@ use crate::worker::board::Board;
 /// What is shared, behind the hash table of the counters, which has its own place.
 #[repr(C)]
 pub struct Shared {
-    /// The counters' own part; the lock `COUNTERS` protects what is not atomic in it.
+    /// The counters' own part; [`Lock::Counters`] protects what is not atomic in it.
     pub header: Header,
-    /// The state of automatic purge, protected by the lock `BOARD`.
+    /// The state of automatic purge, protected by [`Lock::Board`].
     pub board: Board,
 }
 

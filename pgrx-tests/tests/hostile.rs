@@ -219,6 +219,23 @@ fn a_table_without_its_primary_key_is_an_error() {
     refusal.mentions("not as expected");
 }
 
+/// Catches tables that the way past the executor does not know.
+#[test]
+fn a_table_of_another_kind_is_an_error() {
+    for kind in [
+        "CREATE TABLE idempotency.records (LIKE idempotency.old INCLUDING ALL) PARTITION BY HASH (digest)",
+        "CREATE ACCESS METHOD heap2 TYPE TABLE HANDLER heap_tableam_handler;
+         CREATE TABLE idempotency.records (LIKE idempotency.old INCLUDING ALL) USING heap2",
+    ] {
+        let db = Database::fresh();
+        db.run("ALTER TABLE idempotency.records RENAME TO old");
+        db.run(kind);
+        let mut session = db.session("session");
+        session.refused(claim("k")).expect_ours("55000").mentions("kind");
+        assert_eq!(db.records(), 0);
+    }
+}
+
 /// Catches a session that goes on with a table that it once found by its name.
 #[test]
 fn a_table_that_has_lost_its_name_is_not_written_to() {

@@ -4,6 +4,7 @@ mod lease;
 mod sqlstate;
 
 use std::borrow::Cow;
+use std::ffi::CStr;
 
 use idempotency_core::held::{NotHeld, Unsettled};
 use idempotency_core::identity::Identity;
@@ -109,8 +110,8 @@ impl Error {
         Self::new(
             "53200",
             "out of memory",
-            "The body is too large for the memory at hand.".into(),
-            "Send a smaller body.",
+            "There is not enough memory for what was passed.".into(),
+            "Send a smaller body, or try again when less is running.",
         )
     }
 
@@ -175,6 +176,17 @@ impl Error {
             "the tables of pg_idempotency are not as this library expects them",
             detail,
             "Run CREATE EXTENSION pg_idempotency, or ALTER EXTENSION pg_idempotency UPDATE.",
+        )
+    }
+
+    /// 55000: a trigger has skipped a row of ours that was to be written or deleted.
+    pub fn row_skipped(table: &CStr, what: &str) -> Self {
+        let table = table.to_string_lossy();
+        Self::new(
+            "55000",
+            format!("a row of idempotency.{table} was not {what}"),
+            "A trigger on the table has skipped it.".into(),
+            "Have BEFORE triggers on the tables of pg_idempotency return NEW, and OLD for a DELETE.",
         )
     }
 

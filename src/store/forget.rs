@@ -96,7 +96,7 @@ pub fn delete_finished(wanted: &Wanted) -> Result<Walked, Error> {
                 if !records::is_finished(slot) {
                     noted = note(&mut walked.open, records::identity(slot));
                 } else if target.lock(slot, pg_sys::LockWaitPolicy::LockWaitBlock) {
-                    target.delete(slot);
+                    noted = target.delete(&table, slot);
                     walked.deleted += 1;
                 }
             }
@@ -154,8 +154,8 @@ unsafe fn blank(
         };
         if goes && is_meant(&identity) && target.lock(slot, pg_sys::LockWaitPolicy::LockWaitBlock) {
             let row = leases::blank(slot);
-            target.delete(slot);
-            target.insert(table, &row);
+            target.delete(table, slot)?;
+            target.insert(table, &row)?;
         }
     }
     Ok(())

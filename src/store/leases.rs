@@ -79,7 +79,7 @@ pub fn find(token: Uuid) -> Result<Option<LeaseRow>, Error> {
 /// 55000 where the table is not as this library expects.
 pub fn insert(row: &LeaseRow) -> Result<(), Error> {
     let table = Table::open(&LAYOUT, pg_sys::RowExclusiveLock)?;
-    write::insert(&table, &row.columns());
+    write::insert(&table, &row.columns())?;
     table.close();
     Ok(())
 }

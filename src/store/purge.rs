@@ -56,11 +56,12 @@ fn delete_records(now: Micros, max_rows: usize) -> Result<usize, Error> {
                 }
                 if stretch.take(on_map, slot) {
                     let again = sweep(&records, on_records, stretch.number, blocks, now, &mut left);
-                    stretch.note(again, &map, on_map, slot);
+                    stretch.note(again, &map, on_map, slot)?;
                 }
             }
-        });
-    });
+            Ok(())
+        })
+    })?;
     map.close();
     records.close();
     Ok(max_rows - left)
@@ -94,8 +95,11 @@ unsafe fn sweep(
             check_for_interrupts!();
             let Some(expires_at) = records::expires_at(slot) else { continue };
             let is_over = expires_at <= now && records::is_finished(slot);
-            if is_over && *left > 0 && target.lock(slot, pg_sys::LockWaitPolicy::LockWaitSkip) {
-                target.delete(slot);
+            let may_go = is_over && *left > 0;
+            if may_go && target.lock(slot, pg_sys::LockWaitPolicy::LockWaitSkip)
+                // A trigger may keep it.
+                && target.delete(table, slot).is_ok()
+            {
                 *left -= 1;
             } else {
                 again = again.min(expires_at);
@@ -122,8 +126,10 @@ fn delete_leases(until: Micros, max_rows: usize) -> Result<usize, Error> {
             {
                 check_for_interrupts!();
                 let is_over = leases::is_ended(slot) && leases::deadline(slot) <= until;
-                if is_over && target.lock(slot, pg_sys::LockWaitPolicy::LockWaitSkip) {
-                    target.delete(slot);
+                if is_over
+                    && target.lock(slot, pg_sys::LockWaitPolicy::LockWaitSkip)
+                    && target.delete(&table, slot).is_ok()
+                {
                     deleted += 1;
                 }
             }

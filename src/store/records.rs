@@ -1,13 +1,11 @@
 //! The table `idempotency.records`: one look-up, one insert.
 
-//!
 use idempotency_core::Micros;
 use idempotency_core::held::Claim;
 use idempotency_core::identity::Identity;
 use idempotency_core::lease::Lease;
 use idempotency_core::record::{Record, State};
 use pgrx::pg_sys;
-
 use uuid::Uuid;
 
 use super::relation::{Layout, Table};
@@ -205,7 +203,7 @@ pub fn insert(identity: &Identity, row: &Row, replaces: bool) -> Result<(), Erro
     if replaces {
         remove(&table, identity)?;
     }
-    write::insert(&table, &row.0);
+    write::insert(&table, &row.0)?;
     table.close();
     Ok(())
 }

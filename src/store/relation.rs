@@ -61,6 +61,11 @@ impl Table {
         self.relation
     }
 
+    /// The table's name, in the schema `idempotency`.
+    pub fn name(&self) -> &'static CStr {
+        self.layout.name
+    }
+
     /// The table's OID.
     pub fn oid(&self) -> pg_sys::Oid {
         // SAFETY: the table is open.
@@ -110,9 +115,18 @@ impl Table {
         let is_as_expected = |(attribute, oid): (&pg_sys::FormData_pg_attribute, &pg_sys::Oid)| {
             attribute.atttypid == *oid && !attribute.attisdropped
         };
-        attributes.len() >= expected.len()
+        self.is_heap()
+            && attributes.len() >= expected.len()
             && attributes.iter().zip(expected).all(is_as_expected)
             && self.first_column_is_key()
+    }
+
+    /// Whether it is an ordinary table of PostgreSQL's own kind: what is read and written here goes past
+    /// the executor, which knows others (partitioned ones have no rows themselves).
+    fn is_heap(&self) -> bool {
+        // SAFETY: the table is open.
+        let class = unsafe { &*(*self.relation).rd_rel };
+        class.relkind == pg_sys::RELKIND_RELATION as i8 && class.relam == pg_sys::HEAP_TABLE_AM_OID
     }
 
     /// Whether the primary key is the first column, and that alone: it is what is asked for.
@@ -204,7 +218,7 @@ impl Layout {
 
     fn is_different(&self) -> Error {
         Error::not_installed(format!(
-            "The columns of idempotency.{} are not as expected.",
+            "The kind or the columns of idempotency.{} are not as expected.",
             self.name.to_string_lossy()
         ))
     }

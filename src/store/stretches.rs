@@ -117,6 +117,9 @@ impl Stretch {
 
     /// Notes when it is due; where it is not there any more, deletes its row.
     ///
+    /// # Errors
+    /// 55000 where a trigger skips it.
+    ///
     /// # Safety
     /// The stretch was taken with this target, table and slot.
     pub unsafe fn note(
@@ -125,15 +128,15 @@ impl Stretch {
         table: &Table,
         target: &Target,
         slot: *mut pg_sys::TupleTableSlot,
-    ) {
+    ) -> Result<(), Error> {
         let row = due.map(|due| [Some((self.number as i32).into()), Some(due.into())]);
         // SAFETY: the caller's promise.
         unsafe {
             match (self.row, row) {
                 (Some(_), Some(row)) => target.update(table, slot, &row),
-                (Some(_), None) => target.delete(slot),
+                (Some(_), None) => target.delete(table, slot),
                 (None, Some(row)) => target.insert(table, &row),
-                (None, None) => {}
+                (None, None) => Ok(()),
             }
         }
     }

@@ -1,20 +1,26 @@
-//! Writes single rows through `ExecSimpleRelationInsert` and `ExecSimpleRelationDelete`
-//! (execReplication.c), by which logical replication applies rows: constraints, indexes, row
-//! triggers, WAL and logical decoding are those of INSERT and DELETE; statement triggers and rules
-//! do not apply. No snapshot is asked, so none can be too old; the callers hold the key's lock, so
-//! nobody changes the row meanwhile. It runs as the table's owner, the way foreign-key checks do
-//! (ri_triggers.c).
+//! Writes rows through `ExecSimpleRelationInsert`, `-Update` and `-Delete` (execReplication.c), by which
+//! logical replication applies rows: constraints, indexes, row triggers, WAL and logical decoding are
+//! those of INSERT, UPDATE and DELETE; statement triggers and rules do not apply. No snapshot is asked,
+//! so none can be too old; a row that is changed or deleted is locked before. It runs as the table's
+//! owner, the way foreign-key checks do (ri_triggers.c).
+//!
+//! A BEFORE trigger that returns NULL has a row skipped, without a word. A record that is not written
+//! would let its request be executed again, so here that is an error.
 
 use pgrx::pg_sys;
 
 use super::relation::{self, Table};
+use super::walk;
 use crate::error::Error;
 use crate::{majors, unguarded};
 
 /// Inserts a row.
-pub fn insert(table: &Table, row: &[Option<pg_sys::Datum>]) {
+///
+/// # Errors
+/// 55000 where a trigger skips it.
+pub fn insert(table: &Table, row: &[Option<pg_sys::Datum>]) -> Result<(), Error> {
     // SAFETY: the target is the table's, and the row has its columns.
-    change(table, |target| unsafe { target.insert(table, row) });
+    change(table, |target| unsafe { target.insert(table, row) })
 }
 
 /// Deletes the row that has this primary key, if it is there and `check` lets it. A purge
@@ -22,7 +28,7 @@ pub fn insert(table: &Table, row: &[Option<pg_sys::Datum>]) {
 /// that, but since 16 it compares all columns where the table has another index for its replica identity.)
 ///
 /// # Errors
-/// What `check` says of the row.
+/// What `check` says of the row; 55000 where a trigger skips it.
 pub fn delete<const COLUMNS: usize>(
     table: &Table,
     key: pg_sys::Datum,
@@ -37,8 +43,7 @@ pub fn delete<const COLUMNS: usize>(
             while table.find_in(found, key) {
                 if target.lock(found, pg_sys::LockWaitPolicy::LockWaitBlock) {
                     check(relation::copy(table.relation(), found))?;
-                    target.delete(found);
-                    break;
+                    return target.delete(table, found);
                 }
             }
         }
@@ -49,14 +54,13 @@ pub fn delete<const COLUMNS: usize>(
 /// Puts a row in the place of the one that has its primary key.
 ///
 /// # Errors
-/// None of our own.
+/// 55000 where a trigger skips it.
 pub fn replace<const COLUMNS: usize>(
     table: &Table,
     row: &[Option<pg_sys::Datum>; COLUMNS],
 ) -> Result<(), Error> {
     delete(table, row[0].ok_or_else(no_key)?, |_: [_; COLUMNS]| Ok(()))?;
-    insert(table, row);
-    Ok(())
+    insert(table, row)
 }
 
 fn no_key() -> Error {
@@ -115,19 +119,27 @@ impl Target {
 
     /// Inserts a row.
     ///
+    /// # Errors
+    /// 55000 where a trigger skips it.
+    ///
     /// # Safety
     /// The target is the table's, and the row has its columns.
-    pub unsafe fn insert(&self, table: &Table, row: &[Option<pg_sys::Datum>]) {
-        // SAFETY: the caller's promise.
-        self.in_own_memory(|| unsafe {
+    pub unsafe fn insert(&self, table: &Table, row: &[Option<pg_sys::Datum>]) -> Result<(), Error> {
+        // SAFETY: the caller's promise. Who is written is given a place.
+        let place = self.in_own_memory(|| unsafe {
             let slot = virtual_slot(self.estate, table.relation(), row);
             unguarded::together(|| {
                 unguarded::ExecSimpleRelationInsert(self.relation, self.estate, slot)
             });
+            (*slot).tts_tid
         });
+        written(table, place)
     }
 
     /// Puts a row in the place of the one in a slot, which the transaction has locked.
+    ///
+    /// # Errors
+    /// 55000 where a trigger skips it.
     ///
     /// # Safety
     /// The slot has a row of the table, which is the target's.
@@ -136,25 +148,46 @@ impl Target {
         table: &Table,
         slot: *mut pg_sys::TupleTableSlot,
         row: &[Option<pg_sys::Datum>],
-    ) {
-        // SAFETY: the caller's promise.
-        self.in_own_memory(|| unsafe {
+    ) -> Result<(), Error> {
+        // SAFETY: the caller's promise. Who is written is given a place.
+        let place = self.in_own_memory(|| unsafe {
             let new = virtual_slot(self.estate, table.relation(), row);
             let epq = &mut self.no_plan();
             pg_sys::ExecSimpleRelationUpdate(self.relation, self.estate, epq, slot, new);
+            (*new).tts_tid
         });
+        written(table, place)
     }
 
     /// Deletes the row in a slot, which the transaction has locked.
     ///
+    /// # Errors
+    /// 55000 where a trigger skips it.
+    ///
     /// # Safety
-    /// The slot has a row of the table.
-    pub unsafe fn delete(&self, slot: *mut pg_sys::TupleTableSlot) {
+    /// The slot has a row of the table, which is the target's.
+    pub unsafe fn delete(
+        &self,
+        table: &Table,
+        slot: *mut pg_sys::TupleTableSlot,
+    ) -> Result<(), Error> {
         // SAFETY: the caller's promise.
         self.in_own_memory(|| unsafe {
             let epq = &mut self.no_plan();
             pg_sys::ExecSimpleRelationDelete(self.relation, self.estate, epq, slot);
         });
+        // SAFETY: as above.
+        let is_kept = unsafe { may_be_kept(table) && self.is_there(table, slot) };
+        if is_kept { Err(Error::row_skipped(table.name(), "deleted")) } else { Ok(()) }
+    }
+
+    /// Whether the row in a slot is still in the table.
+    unsafe fn is_there(&self, table: &Table, slot: *mut pg_sys::TupleTableSlot) -> bool {
+        // SAFETY: the caller's promise; the primary key is the first column.
+        unsafe {
+            let found = self.slot(table);
+            walk::column(slot, 1).is_some_and(|key| table.find_in(found, key))
+        }
     }
 
     /// What the executor wants to have where it might have to evaluate a plan once more.
@@ -174,6 +207,23 @@ impl Target {
             pg_sys::MemoryContextSwitchTo(context);
             result
         }
+    }
+}
+
+/// Whether the row that was to be written has been, which gives it a place.
+fn written(table: &Table, place: pg_sys::ItemPointerData) -> Result<(), Error> {
+    let is_written = place.ip_posid != pg_sys::InvalidOffsetNumber;
+    if is_written { Ok(()) } else { Err(Error::row_skipped(table.name(), "written")) }
+}
+
+/// Whether a trigger may keep a row that is to be deleted.
+unsafe fn may_be_kept(table: &Table) -> bool {
+    // SAFETY: the table is open.
+    unsafe {
+        (*table.relation())
+            .trigdesc
+            .as_ref()
+            .is_some_and(|triggers| triggers.trig_delete_before_row)
     }
 }
 

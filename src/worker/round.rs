@@ -19,11 +19,12 @@ const BATCH: i32 = 1000;
 const STAY: Duration = Duration::from_secs(2);
 
 /// What a worker sets for itself, whatever database or server say.
-const SETTINGS: [(&CStr, &CStr); 7] = [
+const SETTINGS: [(&CStr, &CStr); 8] = [
     (c"role", c"none"),
     (c"application_name", c"pg_idempotency purge"),
     (c"search_path", c"pg_catalog, pg_temp"),
     (c"default_transaction_isolation", c"read committed"),
+    (c"default_transaction_read_only", c"off"),
     // It does not wait for whoever has locked a whole table.
     (c"lock_timeout", c"1s"),
     // Batches that a crash undoes are purged again.
@@ -37,6 +38,7 @@ const FUNCTION: &str = "SELECT p.oid FROM pg_extension AS e \
     LEFT JOIN pg_depend AS d ON d.refclassid = e.tableoid AND d.refobjid = e.oid AND d.deptype = 'e' \
         AND d.classid = 'pg_proc'::regclass \
     LEFT JOIN pg_proc AS p ON p.oid = d.objid AND p.proname = 'idempotency_purge' \
+        AND p.prolang = (SELECT l.oid FROM pg_language AS l WHERE l.lanname = 'c') \
     WHERE e.extname = 'pg_idempotency' ORDER BY p.oid LIMIT 1";
 
 /// Called by PostgreSQL in a worker's process.
