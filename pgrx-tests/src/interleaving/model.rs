@@ -15,6 +15,9 @@ pub struct World {
     prepared: BTreeMap<String, Transaction>,
     /// Committed effects: by whom each key was executed.
     pub effects: BTreeMap<String, Vec<String>>,
+    /// Which acts of which session came to something: a claim that won its key, work that was done, the
+    /// preparing of a transaction that holds a key, an end that published or freed something.
+    pub came_to: BTreeSet<(usize, Act)>,
 }
 
 #[derive(Clone)]
@@ -51,8 +54,15 @@ struct Pending {
     many: bool,
 }
 
+impl Pending {
+    /// The claim that it is.
+    fn act(&self, waits: bool) -> Act {
+        Act::Claim { keys: self.asked.clone(), waits, many: self.many }
+    }
+}
+
 /// What a savepoint can undo.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 struct Work {
     claims: BTreeMap<Key, Claim>,
     effects: Vec<String>,
@@ -86,6 +96,11 @@ impl Transaction {
             || self.work.claims.values().any(|claim| *claim != Claim::Completed)
     }
 
+    fn holds(&self, key: &str) -> bool {
+        let held = |(known, claim): (&Key, &Claim)| known.key == key && *claim == Claim::Held;
+        self.work.claims.iter().any(held)
+    }
+
     fn held(&mut self, key: &str) -> Option<&mut Claim> {
         let found = self.work.claims.iter_mut().find(|(known, _)| known.key == key)?;
         Some(found.1).filter(|claim| **claim == Claim::Held)
@@ -107,11 +122,16 @@ impl World {
             keys: BTreeMap::new(),
             prepared: BTreeMap::new(),
             effects: BTreeMap::new(),
+            came_to: BTreeSet::new(),
         }
     }
 
     pub fn is_waiting(&self, session: usize) -> bool {
         self.sessions[session].waiting.is_some()
+    }
+
+    pub fn is_anybody_waiting(&self) -> bool {
+        self.sessions.iter().any(|session| session.waiting.is_some())
     }
 
     /// What each session was told, by its name.
@@ -136,6 +156,9 @@ impl World {
     }
 
     fn act(&mut self, at: usize, act: &Act) -> bool {
+        if self.comes_to_something(at, act) {
+            self.came_to.insert((at, act.clone()));
+        }
         match act {
             Act::Claim { keys, waits, many } => self.claim(at, keys, *waits, *many),
             Act::Work(key) => self.work(at, key),
@@ -156,6 +179,25 @@ impl World {
             Act::Look => {}
         }
         true
+    }
+
+    /// Whether the act, taken now, does what it is there for. A claim may do so later, when it has
+    /// waited: see [`World::go_on`].
+    fn comes_to_something(&self, at: usize, act: &Act) -> bool {
+        let transaction = &self.sessions[at].transaction;
+        let holds_keys = |transaction: &Transaction| !transaction.work.claims.is_empty();
+        match act {
+            Act::Claim { .. } => false,
+            Act::Work(key) | Act::Complete(key) | Act::Release(key) => transaction.holds(key),
+            Act::Savepoint | Act::Look => true,
+            Act::RollbackTo => transaction.savepoint.as_ref() != Some(&transaction.work),
+            Act::Commit | Act::Rollback | Act::Prepare(_) => {
+                holds_keys(transaction) || !transaction.dropped.is_empty()
+            }
+            Act::CommitPrepared(gid) | Act::RollbackPrepared(gid) => {
+                self.prepared.get(gid).is_some_and(holds_keys)
+            }
+        }
     }
 
     // ---- claims -----------------------------------------------------------------------------
@@ -179,6 +221,7 @@ impl World {
                 let transaction = &mut self.sessions[at].transaction;
                 transaction.work.claims.insert(key.clone(), Claim::Held);
                 transaction.dropped.remove(&key);
+                self.came_to.insert((at, pending.act(waits)));
                 "claimed".to_owned()
             } else if waits {
                 state.queue.push_back(at);

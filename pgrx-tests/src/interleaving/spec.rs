@@ -9,9 +9,19 @@ use super::Interleaving;
 pub const MARK: &str =
     "# Every order that can happen; BLESS=1 writes them (see tests/isolation.rs).";
 
+/// What stands before the number of orders that were begun and cannot be finished.
+const CUT: &str = "# Orders that cannot be finished: ";
+
+/// What stands before the steps that come to nothing in every order.
+const IDLE: &str = "# Steps that come to nothing in every order: ";
+
 pub struct Spec {
     pub name: String,
     pub sessions: Vec<Session>,
+    /// How many orders it says that cannot be finished; 0 where it says nothing.
+    pub cut: usize,
+    /// Which steps it says to come to nothing, as `s1 w1`.
+    pub idle: Vec<String>,
     /// All up to and with [`MARK`]; `None` where the permutations are chosen by hand.
     head: Option<String>,
 }
@@ -28,7 +38,7 @@ pub struct Step {
 }
 
 /// What a step does, in the model's words.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Act {
     /// Claims these keys, in this order; `waits`: until they are free.
     Claim {
@@ -61,6 +71,11 @@ impl Spec {
     pub fn parse(name: &str, text: &str) -> Spec {
         let head = text.find(MARK).map(|at| text[..at + MARK.len()].to_owned());
         let mut sessions: Vec<Session> = Vec::new();
+        let said =
+            |what: &str| text.lines().find_map(|line| line.strip_prefix(what)?.strip_suffix('.'));
+        let cut = said(CUT).map_or(0, |number| number.parse().expect("a number"));
+        let idle =
+            said(IDLE).map_or(Vec::new(), |steps| steps.split(", ").map(str::to_owned).collect());
         for line in text.lines() {
             if let Some(name) = line.strip_prefix("session ") {
                 sessions.push(Session { name: name.trim().to_owned(), steps: Vec::new() });
@@ -70,7 +85,7 @@ impl Spec {
                 session.steps.push(Step::parse(step, head.is_some()));
             }
         }
-        Spec { name: name.to_owned(), sessions, head }
+        Spec { name: name.to_owned(), sessions, cut, idle, head }
     }
 
     /// Whether the permutations are written by a program, and the outcomes known to the model.
