@@ -29,6 +29,7 @@ pub mod process;
 pub mod psql;
 pub mod purge;
 pub mod refusal;
+pub mod replication;
 pub mod resource;
 pub mod server;
 pub mod session;

@@ -33,24 +33,15 @@ fn stats_where(db: &Database<'_>, condition: &str) -> Value {
     ))
 }
 
-/// The counters in a row that are not zero, as `name=count`, in the view's order.
+/// The columns of `idempotency.stats` that are numbers and no counters: estimates and times.
+const NOT_COUNTED: [&str; 4] = ["records", "bytes", "waited_ms", "longest_wait_ms"];
+
+/// The counters in a row that are not zero, as `name=count`, by name: all numbers that the view has,
+/// so that no counter is left out.
 pub fn nonzero(row: &Value) -> Vec<String> {
-    const COUNTERS: [&str; 13] = [
-        "claimed",
-        "bypassed",
-        "completed",
-        "released",
-        "replayed",
-        "deleted",
-        "withheld",
-        "in_progress",
-        "mismatch",
-        "invalid",
-        "expired",
-        "unknown",
-        "waits",
-    ];
-    let counts = COUNTERS.iter().map(|name| (name, row[name].as_u64().unwrap_or_default()));
+    let columns = row.as_object().into_iter().flatten();
+    let counters = columns.filter(|(name, _)| !NOT_COUNTED.contains(&name.as_str()));
+    let counts = counters.filter_map(|(name, value)| Some((name, value.as_u64()?)));
     counts.filter(|(_, count)| *count > 0).map(|(name, count)| format!("{name}={count}")).collect()
 }
 

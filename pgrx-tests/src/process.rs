@@ -52,6 +52,14 @@ pub fn signal(pid: u32, signal: &str) -> bool {
     sent.expect("kill must start").status.success()
 }
 
+/// What Linux has in /proc of a process's memory, in KiB: `VmHWM`, the most that was resident, or
+/// `VmSize`. None where the process has ended.
+pub fn memory_of(pid: i32, what: &str) -> Option<usize> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(&format!("{what}:")))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
 /// Whether a process has this folder, given without symbolic links, as its current directory.
 pub fn works_in(folder: &Path) -> bool {
     let processes = std::fs::read_dir("/proc").expect("the list of processes");

@@ -35,12 +35,20 @@ impl Refusal {
     /// When it is another error.
     #[track_caller]
     pub fn expect_termination(self) {
-        assert!(matches!(self.code(), None | Some("57P01")), "the connection's end, in {self:?}");
-        // A reset can overtake the last word.
-        let broke =
-            std::error::Error::source(&self.0).is_some_and(|cause| cause.is::<std::io::Error>());
-        let ended = self.code().is_some() || self.0.is_closed() || broke;
+        let ended = match self.code() {
+            Some(code) => code == "57P01",
+            // A reset can overtake the last word.
+            None => self.0.is_closed() || self.broke(),
+        };
         assert!(ended, "the connection's end, in {self:?}");
+    }
+
+    /// Whether the other side had gone when something was read or written.
+    fn broke(&self) -> bool {
+        use std::io::{Error, ErrorKind};
+        let cause = std::error::Error::source(&self.0).and_then(|cause| cause.downcast_ref());
+        let kind = cause.map(Error::kind);
+        matches!(kind, Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe))
     }
 
     /// An error that the extension raises: SQLSTATE as given, and message, DETAIL and HINT present

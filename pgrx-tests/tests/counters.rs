@@ -104,17 +104,17 @@ fn answers_are_counted_by_outcome() {
     session.run("ROLLBACK");
 
     let expected = [
-        "claimed=4",
         "bypassed=1",
+        "claimed=4",
         "completed=2",
-        "released=2",
-        "replayed=2",
         "deleted=1",
-        "withheld=1",
+        "expired=1",
         "in_progress=1",
         "invalid=1",
-        "expired=1",
+        "released=2",
+        "replayed=2",
         "unknown=1",
+        "withheld=1",
     ];
     let row = stats(&db, ORDERS);
     assert_eq!(nonzero(&row), expected);
@@ -379,6 +379,23 @@ fn a_standby_counts_its_own_calls() {
         1
     );
     assert_eq!(stats(&db, ORDERS), Value::Null);
+}
+
+/// What is counted can be seen: the view has a column for each outcome that the function tells.
+#[test]
+fn the_view_shows_every_counter() {
+    let db = PRELOADED.database();
+    db.session("client").call(replay("k")).expect("unknown");
+    let mut session = db.session_as(Role::Superuser, "superuser");
+    let names = |rows: Vec<postgres::Row>| rows.iter().map(|row| row.get(0)).collect();
+    let counted: Vec<String> = names(session.rows(
+        "SELECT DISTINCT jsonb_object_keys(outcomes) COLLATE \"C\" FROM idempotency.counters() ORDER BY 1",
+    ));
+    let shown: Vec<String> = names(session.rows(
+        "SELECT attname::text COLLATE \"C\" FROM pg_attribute WHERE attrelid = 'idempotency.stats'::regclass
+             AND attnum > 0 AND atttypid = 'bigint'::regtype AND attname NOT IN ('records', 'bytes', 'waits') ORDER BY 1",
+    ));
+    assert_eq!(shown, counted);
 }
 
 // ---- the lists in the source -------------------------------------------------------------------

@@ -1,7 +1,7 @@
 //! The records' primary key is a digest. What is found by it is that of the key asked for, or an error.
 
 use pg_idempotency_tests::lease::{complete_by, lease, resume};
-use pg_idempotency_tests::operation::configure_operation;
+use pg_idempotency_tests::operation::{configure_operation, execute};
 use pg_idempotency_tests::prelude::*;
 use serde_json::json;
 
@@ -11,13 +11,6 @@ const DIGEST: &str = "encode(substr(sha256(
         int8send(octet_length(convert_to(key_space, 'UTF8'))) || convert_to(key_space, 'UTF8') ||
         int8send(octet_length(convert_to(key, 'UTF8'))) || convert_to(key, 'UTF8')
     ), 1, 16), 'hex')::uuid";
-
-fn execute(session: &mut Session, key: &str) {
-    session.begin(Isolation::ReadCommitted);
-    session.call(claim(key)).expect("claimed");
-    session.call(complete(204)).expect("completed");
-    session.run("COMMIT");
-}
 
 /// Gives the record of `key` the names of another one, which only a collision of 128 bits can.
 fn forge(db: &Database<'_>, key: &str, column: &str) {
@@ -40,7 +33,7 @@ fn the_digest_can_be_computed_in_sql() {
         };
         let mut session = db.session("session");
         for key in ["k", "\u{e9}\u{df}", "a/b", "\"quoted key\""] {
-            execute(&mut session, key);
+            execute(&mut session, claim(key), complete(204));
         }
         session.begin(Isolation::ReadCommitted);
         session.call(lease("leased")).expect("claimed");
@@ -58,7 +51,7 @@ fn a_record_of_another_key_is_an_error() {
     let db = Database::fresh();
     let mut session = db.session("session");
     for column in ["scope", "key_space", "key"] {
-        execute(&mut session, column);
+        execute(&mut session, claim(column), complete(204));
         forge(&db, column, column);
         for call in [claim(column), replay(column), claim_many(&[column]), lease(column)] {
             let refusal = session.refused(call).expect_ours("XX001");
@@ -74,7 +67,7 @@ fn an_expired_record_of_another_key_is_not_replaced() {
     let db = Database::fresh();
     configure_operation(&db, "POST /orders", json!({"retention": "1 day"}));
     let mut session = db.session("session");
-    execute(&mut session, "k");
+    execute(&mut session, claim("k"), complete(204));
     db.run("UPDATE idempotency.records SET expires_at = clock_timestamp()");
     session.begin(Isolation::ReadCommitted);
     session.call(claim("k")).expect("claimed");
@@ -106,7 +99,7 @@ fn a_lease_does_not_go_on_with_the_record_of_another_key() {
 fn two_records_cannot_have_one_digest() {
     let db = Database::fresh();
     let (mut session, mut other) = (db.session("session"), db.session("other"));
-    execute(&mut other, "k");
+    execute(&mut other, claim("k"), complete(204));
     db.run("CREATE TABLE kept AS TABLE idempotency.records; TRUNCATE idempotency.records");
     session.begin(Isolation::ReadCommitted);
     session.call(claim("k")).expect("claimed");

@@ -72,6 +72,20 @@ fn a_terminated_session_says_so() {
     session.finish_refused().expect_termination();
 }
 
+/// Only a server that has gone is the end that a terminated session meets: neither another error of
+/// the server's nor a connection that never was.
+#[test]
+fn no_other_end_passes_for_a_termination() {
+    let db = plain(Cluster::shared());
+    let mut session = superuser(&db, "session");
+    let mut nowhere = db.server().config(Role::Superuser, db.name());
+    let nowhere = Session::try_connect(nowhere.port(1).clone(), "nowhere").err();
+    let others = [session.refused("SELECT 1 / 0"), nowhere.expect("nobody listens there")];
+    for refusal in others {
+        assert!(catch_unwind(AssertUnwindSafe(|| refusal.expect_termination())).is_err());
+    }
+}
+
 #[test]
 fn statements_of_a_pipeline_share_a_transaction() {
     let db = plain(Cluster::shared());

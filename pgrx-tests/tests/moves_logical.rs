@@ -1,33 +1,21 @@
-//! Logical replication of the records with the effects: on the subscriber they agree at every moment,
-//! since a transaction is applied whole.
+//! Logical replication of the records with the effects: on the subscriber they agree, also while a
+//! transaction is being applied, since it is applied whole.
 
 use pg_idempotency_tests::lease::{alone, complete_by, lease, resume};
 use pg_idempotency_tests::moves::{assert_agreement, assert_replayed, everything, order};
 use pg_idempotency_tests::operation::configure;
 use pg_idempotency_tests::prelude::*;
+use pg_idempotency_tests::replication::subscribe;
 use serde_json::json;
 use uuid::Uuid;
 
 const TOKEN: Uuid = Uuid::from_u128(7);
 const RC: Isolation = Isolation::ReadCommitted;
 
-/// One publication with the effects and all tables of the extension. The slot is made by hand: within
-/// one cluster CREATE SUBSCRIPTION would wait for its own transaction to end.
-fn subscribe(publisher: &Database<'_>, subscriber: &Database<'_>) {
-    publisher.run(
-        "CREATE PUBLICATION moving FOR TABLE orders, idempotency.records, idempotency.operations,
-             idempotency.resource_types, idempotency.leases",
-    );
-    publisher.run("SELECT pg_create_logical_replication_slot('moving', 'pgoutput')");
-    let host = publisher.server().sockets().display();
-    subscriber.run(&format!(
-        "CREATE SUBSCRIPTION moving CONNECTION 'host={host} dbname={} user={}' PUBLICATION moving
-         WITH (create_slot = false, slot_name = 'moving', copy_data = true)",
-        publisher.name(),
-        Role::Superuser.name(),
-    ));
-    subscriber.wait_until("NOT EXISTS (SELECT FROM pg_subscription_rel WHERE srsubstate <> 'r')");
-}
+/// The effects and all tables of the extension.
+const TABLES: &str =
+    "orders, idempotency.records, idempotency.operations, idempotency.resource_types,
+    idempotency.leases";
 
 /// Waits until the subscriber has applied all that the publisher has committed.
 fn catch_up(publisher: &Database<'_>) {
@@ -44,18 +32,26 @@ fn keys_and_effects_agree_on_the_subscriber() {
     let (publisher, subscriber) = (cluster.database(), cluster.database());
     let mut session = publisher.session("session");
     let copied = order(&mut session, "copied");
-    subscribe(&publisher, &subscriber);
+    subscribe(&publisher, &subscriber, "moving", TABLES, true);
 
     let mut watcher = subscriber.session_as(Role::Superuser, "watcher of agreement");
+    let mut holder = subscriber.session_as(Role::Superuser, "holder");
     let mut sent = Vec::new();
-    for n in 0..50 {
+    for n in 0..10 {
         let key = format!("k{n}");
+        // The order is there already, and its record has to wait.
+        holder.run("BEGIN; LOCK TABLE idempotency.records IN EXCLUSIVE MODE");
         sent.push((key.clone(), order(&mut session, &key)));
-        // Whatever has arrived by now.
+        let blocked = format!("{} = ANY (pg_blocking_pids(pid))", holder.pid());
+        subscriber.wait_until(&format!(
+            "(SELECT {blocked} FROM pg_stat_subscription WHERE pid IS NOT NULL)"
+        ));
         watcher.run("BEGIN ISOLATION LEVEL REPEATABLE READ");
-        let arrived: i64 = watcher.value("SELECT count(*) FROM orders");
-        assert_agreement(&mut watcher, arrived);
+        assert_agreement(&mut watcher, n + 1);
         watcher.run("COMMIT");
+        holder.run("COMMIT");
+        catch_up(&publisher);
+        assert_agreement(&mut watcher, n + 2);
     }
     configure(&publisher, json!({"replay_header": "X-Again"}));
     alone(&mut session, RC, lease("leased").with("token", TOKEN)).expect("claimed");

@@ -3,7 +3,7 @@
 //! replicate compares whole rows then, from 16 on.)
 
 use pg_idempotency_tests::lease::{alone, complete_by, lease};
-use pg_idempotency_tests::operation::configure;
+use pg_idempotency_tests::operation::{configure, execute};
 use pg_idempotency_tests::prelude::*;
 use serde_json::json;
 use uuid::Uuid;
@@ -23,13 +23,6 @@ fn database(identity: &str) -> Database<'static> {
     db
 }
 
-fn execute(session: &mut Session, key: &str, status: i32) {
-    session.run("BEGIN");
-    session.call(claim(key)).expect("claimed");
-    session.call(complete(status)).expect("completed");
-    session.run("COMMIT");
-}
-
 /// Catches a look-up that compares all columns: the insert would find the old record in its way.
 #[test]
 fn an_expired_record_is_replaced() {
@@ -37,8 +30,8 @@ fn an_expired_record_is_replaced() {
         let db = database(identity);
         configure(&db, json!({"retention": "1 microsecond"}));
         let mut session = db.session("session");
-        execute(&mut session, "k", 201);
-        execute(&mut session, "k", 202);
+        execute(&mut session, claim("k"), complete(201));
+        execute(&mut session, claim("k"), complete(202));
         let statuses: Vec<i32> = db
             .session_as(Role::Superuser, "superuser")
             .rows("SELECT status FROM idempotency.records")

@@ -51,15 +51,9 @@ fn headrooms() -> (Vec<usize>, usize) {
     }
 }
 
-fn size_of(pid: i32) -> usize {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("a size");
-    line.split_whitespace().next().and_then(|kib| kib.parse().ok()).expect("a number")
-}
-
 /// Lets a process grow by so much and no more.
 fn limit(pid: i32, headroom: usize) {
-    let bytes = (size_of(pid) + headroom) * 1024;
+    let bytes = (process::memory_of(pid, "VmSize").expect("it runs") + headroom) * 1024;
     let mut prlimit = Command::new("prlimit");
     process::output_of(prlimit.args([format!("--pid={pid}"), format!("--as={bytes}:")]));
 }

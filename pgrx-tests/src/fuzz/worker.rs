@@ -3,6 +3,7 @@
 use super::statements::Statements;
 use crate::database::Database;
 use crate::dice::Dice;
+use crate::process::memory_of;
 use crate::refusal::Refusal;
 use crate::session::{Role, Session};
 use crate::wire::Wire;
@@ -206,7 +207,7 @@ impl<'d> Worker<'d> {
         let took = started.elapsed();
         assert!(took < LONGEST, "{took:?} for the last statement of {}", self.story());
         self.session.take_notices();
-        self.peak = self.peak.max(peak_of(self.session.pid()));
+        self.peak = self.peak.max(self.memory());
         assert!(self.peak < MOST_MEMORY, "{} KiB after the last of {}", self.peak, self.story());
         let succeeded = result.is_ok();
         self.judge(result.err());
@@ -229,6 +230,11 @@ impl<'d> Worker<'d> {
             let told = told.and_then(|at| row.try_get::<_, Option<String>>(at).ok().flatten());
             self.count(told.as_deref().unwrap_or("other rows"));
         }
+    }
+
+    /// The most memory that the session's backend has had, in KiB; 0 where it has ended.
+    fn memory(&self) -> usize {
+        memory_of(self.session.pid(), "VmHWM").unwrap_or_default()
     }
 
     fn count(&mut self, ending: &str) {
@@ -259,11 +265,4 @@ fn is_ordinary(code: &str, message: &str) -> bool {
     ALLOWED.iter().any(|allowed| code.starts_with(allowed))
         || BOUNDS.contains(&code)
         || (code == "XX000" && OF_POSTGRESQL.iter().any(|known| message.contains(known)))
-}
-
-/// The most memory that a process has had, in KiB; 0 where it has ended.
-pub fn peak_of(pid: i32) -> usize {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or_default()
 }
