@@ -78,8 +78,9 @@ fn a_terminated_session_says_so() {
 fn no_other_end_passes_for_a_termination() {
     let db = plain(Cluster::shared());
     let mut session = superuser(&db, "session");
-    let mut nowhere = db.server().config(Role::Superuser, db.name());
-    let nowhere = Session::try_connect(nowhere.port(1).clone(), "nowhere").err();
+    let mut nowhere = postgres::Config::new();
+    nowhere.host_path("/nowhere").user(Role::Superuser.name());
+    let nowhere = Session::try_connect(nowhere, "nowhere").err();
     let others = [session.refused("SELECT 1 / 0"), nowhere.expect("nobody listens there")];
     for refusal in others {
         assert!(catch_unwind(AssertUnwindSafe(|| refusal.expect_termination())).is_err());
