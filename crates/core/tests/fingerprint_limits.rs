@@ -90,11 +90,8 @@ fn scattered(i: usize) -> u64 {
     (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20
 }
 
-/// For what is measured by its share of the body, so that what every body needs does not count.
+/// So large that what every body needs does not count.
 const LARGE: usize = 4 << 20;
-
-/// For what is counted.
-const ENOUGH: usize = 2 << 20;
 
 /// Bodies of one shape, and the memory they may take besides, in hundredths of their size: never more
 /// than 200. The hostile ones are the densest that we know: as many members, containers or levels as
@@ -219,7 +216,7 @@ fn pointers_need_no_memory() {
 /// is written.
 #[test]
 fn the_interrupt_comes_often_enough() {
-    for (name, _, body) in shapes(ENOUGH) {
+    for (name, _, body) in shapes(LARGE) {
         let (mut fingerprints, mut forms) = (0, 0);
         fingerprint(&request(&body), || fingerprints += 1).unwrap();
         let form = canonicalize(&body, || forms += 1);
@@ -234,7 +231,7 @@ fn the_interrupt_comes_often_enough() {
 /// An interrupt that ends the work by a panic, at any of its calls, leaves nothing behind.
 #[test]
 fn the_interrupt_may_unwind() {
-    let body = filled(1 << 19, "{ ", "}", |i| format!("\"{:011x}\":\"\\u0041\"", scattered(i)));
+    let body = filled(1 << 20, "{ ", "}", |i| format!("\"{:011x}\":\"\\u0041\"", scattered(i)));
     let mut calls = 0;
     fingerprint(&request(&body), || calls += 1).unwrap();
     let before = LIVE.get();
@@ -302,7 +299,7 @@ fn nesting_ends_where_it_should() {
 #[test]
 fn the_stack_is_small() {
     let work = || {
-        let body = nested(ENOUGH, r#"{"b":0,"a":["#, "]}");
+        let body = nested(LARGE / 2, r#"{"b":0,"a":["#, "]}");
         fingerprint(&request(&body), || ()).unwrap();
         fingerprint(&request(&vec![b'['; 1 << 20]), || ()).unwrap();
     };
