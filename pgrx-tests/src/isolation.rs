@@ -1,7 +1,8 @@
 //! The three isolation levels, and a test at each of them.
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
+    #[default]
     ReadCommitted,
     RepeatableRead,
     Serializable,

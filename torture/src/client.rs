@@ -1,14 +1,19 @@
-//! One connection and its requests: each is sent again until it has an answer, whatever befalls it.
+//! One connection: each of its requests is sent again until it has an answer, whatever befalls it.
 
+use crate::expected::{self, Moment};
+use crate::history::{GivenUp, Held, Holder, Name, Told};
 use crate::ledger::{Answer, Ledger};
-use crate::plan::{self, Fate, Kind, Plan};
+use crate::plan::{self, Kind, Plan};
 use crate::site::Site;
-use pg_idempotency_tests::call::{Argument, Call, Statement};
+use crate::two_phases::Prepared;
+use pg_idempotency_tests::call::Call;
 use pg_idempotency_tests::dice::Dice;
 use pg_idempotency_tests::isolation::Isolation;
 use pg_idempotency_tests::outcome::Outcome;
 use pg_idempotency_tests::refusal::Refusal;
 use pg_idempotency_tests::session::Session;
+use postgres::Row;
+use serde_json::Value;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -20,27 +25,12 @@ const TRIES: usize = 12;
 /// unless it waits for what will never come.
 const HANGS: Duration = Duration::from_secs(10);
 
-/// What may befall an innocent request: ends of connections and servers, cancels and time-outs, and
-/// the conflicts of its own work. (08P01 is the pooler's word for a server that is gone.)
-const EXPECTED: [&str; 11] = [
-    "08006", "08P01", "40001", "40P01", "53300", "55000", "55P03", "57014", "57P01", "57P02",
-    "57P03",
-];
+/// The header that tells a replay from the first answer.
+const REPLAYED: &str = "Idempotent-Replayed";
 
 pub const ORDERS: &str = "POST /orders";
 pub const SHORT: &str = "POST /short";
 pub const ERASED: &str = "POST /erased";
-
-/// Work and completion in one statement: the effect, and the answer.
-const WORK_AND_COMPLETE: &str = "
-    WITH done AS (SELECT * FROM idempotency_complete(201, $2, withhold => $3, token => $4)),
-         effect AS (INSERT INTO effects (key, body) SELECT $1, $2 FROM done)
-    SELECT * FROM done";
-
-const WORK_AND_COMPLETE_SHORT_LIVED: &str = "
-    WITH done AS (SELECT * FROM idempotency_complete(201, $2, withhold => $3, token => $4)),
-         effect AS (INSERT INTO short_lived SELECT $1, $2, created_at, expires_at FROM done)
-    SELECT * FROM done";
 
 /// Whether a request has its answer, or has to be sent again.
 pub type Tried = Result<bool, Refusal>;
@@ -50,23 +40,15 @@ pub struct Client<'s> {
     pub dice: Dice,
     pub session: Session,
     pub ledger: Ledger,
-    at: usize,
-    serial: usize,
-    prepared: Vec<Prepared>,
-}
-
-/// A transaction that was prepared, and what was decided about it.
-struct Prepared {
-    gid: String,
-    commits: bool,
-    /// Whether the server has said that it is prepared.
-    is_certain: bool,
-    /// Its request's answer.
-    key: String,
-    answer: Answer,
-    /// After how many further requests it is resolved.
-    left: usize,
-    generation: usize,
+    pub at: usize,
+    pub serial: usize,
+    pub prepared: Vec<Prepared>,
+    /// What the open transaction holds, or may hold.
+    pub holding: Vec<Held>,
+    /// What may fail now.
+    pub moment: Moment,
+    /// How long its lease may last from now on.
+    lease: Duration,
 }
 
 impl<'s> Client<'s> {
@@ -79,6 +61,9 @@ impl<'s> Client<'s> {
             at,
             serial: 0,
             prepared: Vec::new(),
+            holding: Vec::new(),
+            moment: Moment::default(),
+            lease: Duration::ZERO,
         }
     }
 
@@ -92,8 +77,7 @@ impl<'s> Client<'s> {
 
     /// Ends what is still prepared, and the connection.
     pub fn finish(mut self) -> Ledger {
-        self.prepared.iter_mut().for_each(|prepared| prepared.left = 0);
-        self.resolve_what_is_due();
+        self.resolve_all();
         self.ledger
     }
 
@@ -105,39 +89,54 @@ impl<'s> Client<'s> {
             Kind::Leased => vec![plan::leased_key(epoch, &mut self.dice)],
             Kind::ShortLived | Kind::Erased => vec![plan::short_lived_key(&mut self.dice)],
         };
+        let told_before = self.ledger.history.told.len();
+        let mut errors = 0;
         for _ in 0..TRIES {
             self.ledger.count("requests");
+            self.site.progress.fetch_add(1, SeqCst);
+            self.moment = Moment::default();
             let since = Instant::now();
-            let tried = match kind {
-                Kind::ReplayFirst => self.replay_first(&keys[0]),
-                Kind::Plain => self.plain(&keys[0]),
-                Kind::Many => self.many(&keys),
-                Kind::Leased => self.leased(&keys[0]),
-                Kind::ShortLived => self.short_lived(&keys[0]),
-                Kind::Erased => self.erased(&keys[0]),
-            };
-            match tried {
-                Ok(true) => return self.ledger.count("answered"),
-                Ok(false) => {}
-                Err(refusal) => {
-                    let timed_out = refusal.code() == Some("57014");
-                    if timed_out && since.elapsed() >= HANGS {
-                        let key = &keys[0];
-                        self.ledger.violation(format!("{key}: a statement did not end: {refusal}"));
-                    }
-                    self.recover(&refusal);
+            let tried = self.attempt(kind, &keys);
+            if let Err(refusal) = &tried {
+                errors += 1;
+                let timed_out = refusal.code() == Some("57014");
+                if timed_out && since.elapsed() >= HANGS {
+                    let key = &keys[0];
+                    self.ledger.violation(format!("{key}: a statement did not end: {refusal}"));
                 }
+                self.recover(refusal);
+            }
+            self.let_go();
+            if matches!(tried, Ok(true)) {
+                return self.ledger.count("answered");
             }
         }
-        self.ledger.count("given up");
+        let told = self.ledger.history.told[told_before..].to_vec();
+        self.ledger.history.given_up.push(GivenUp { told, errors });
+    }
+
+    fn attempt(&mut self, kind: Kind, keys: &[String]) -> Tried {
+        match kind {
+            Kind::ReplayFirst => self.replay_first(&keys[0]),
+            Kind::Plain => self.plain(&keys[0]),
+            Kind::Many => self.many(keys),
+            Kind::Leased => self.leased(&keys[0]),
+            Kind::ShortLived => self.short_lived(&keys[0]),
+            Kind::Erased => self.erased(&keys[0]),
+        }
     }
 
     /// After an error: back to a connection without a transaction.
-    fn recover(&mut self, refusal: &Refusal) {
+    pub fn recover(&mut self, refusal: &Refusal) {
         match refusal.code() {
             None => self.ledger.count("error: connection lost"),
-            Some(code) if EXPECTED.contains(&code) => self.ledger.count(&format!("error: {code}")),
-            Some(_) => self.ledger.violation(format!("unexpected: {refusal:?}")),
+            Some(code) if expected::by_client(code, refusal.db().message(), self.moment) => {
+                self.ledger.count(&format!("error: {code}"));
+            }
+            Some(_) => {
+                let moment = self.moment;
+                self.ledger.violation(format!("unexpected at {moment:?}: {refusal:?}"));
+            }
         }
         if self.session.attempt_script("ROLLBACK").is_err() {
             self.reconnect();
@@ -146,144 +145,113 @@ impl<'s> Client<'s> {
 
     pub fn reconnect(&mut self) {
         self.session.hang_up();
+        self.let_go();
         self.session = connect(self.site, self.at);
     }
 
-    // ---- kinds of requests ------------------------------------------------------------------
-
-    fn replay_first(&mut self, key: &str) -> Tried {
-        let rows =
-            self.session.attempt(addressed("idempotency_replay", ORDERS).with("key", key))?;
-        let outcome = Outcome::only(&rows);
-        match outcome.outcome.as_str() {
-            "replayed" | "withheld" => {
-                self.acknowledge(key, &outcome);
-                Ok(true)
-            }
-            "unknown" => self.plain(key),
-            _ => Ok(self.surprise(key, &outcome)),
-        }
-    }
-
-    fn plain(&mut self, key: &str) -> Tried {
-        let (isolation, timeout) = (plan::isolation(&mut self.dice), self.dice.below(20));
-        let timeout = match timeout {
-            0 => "; SET LOCAL lock_timeout = '10ms'",
-            1 => "; SET LOCAL statement_timeout = '40ms'",
-            _ => "",
-        };
-        self.begin(isolation, timeout)?;
-        let outcome = self.claim(key, ORDERS)?;
-        if !timeout.is_empty() {
-            // A commit is not to be timed out: see Site::fail_over.
-            self.session.attempt("SET LOCAL statement_timeout = 0")?;
-        }
-        match outcome.outcome.as_str() {
-            "claimed" => {
-                let fate = plan::fate(&mut self.dice);
-                self.execute(key, token_of(&outcome), fate)
-            }
-            _ => self.not_claimed(key, &outcome),
-        }
-    }
-
-    /// Several keys in one transaction; what is claimed is executed, whatever the others come to.
-    fn many(&mut self, keys: &[String]) -> Tried {
-        let mut keys = keys.to_vec();
-        keys.sort();
-        keys.dedup();
-        let turn = self.dice.below(3).min(keys.len() - 1);
-        keys.rotate_left(turn);
-        let wait_ms = plan::wait_ms(&mut self.dice);
-        let isolation = plan::isolation(&mut self.dice);
-        self.begin(isolation, "")?;
-        let call = addressed("idempotency_claim_many", ORDERS).with("keys", keys.clone());
-        let since = Instant::now();
-        let rows = self.session.attempt(call.with("wait_ms", wait_ms))?;
-        self.ledger.waited(&keys[0], wait_ms, since.elapsed());
-        let mut answers = Vec::new();
-        for row in &rows {
-            let ordinal: i32 = row.get("ordinal");
-            let key = &keys[usize::try_from(ordinal).expect("from 1 on") - 1];
-            let outcome = Outcome::from(row);
-            match outcome.outcome.as_str() {
-                "claimed" => {
-                    let body = self.body(key);
-                    let sent = self.work_and_complete(key, &body, None, token_of(&outcome))?;
-                    answers.push((key, sent));
-                }
-                "replayed" | "withheld" => answers.push((key, outcome)),
-                _ => {
-                    self.surprise(key, &outcome);
-                }
-            }
-        }
-        if self.commit()? {
-            answers.iter().for_each(|(key, outcome)| self.acknowledge(key, outcome));
-        }
-        self.ledger.count("claim_many");
-        Ok(true)
-    }
-
-    fn short_lived(&mut self, key: &str) -> Tried {
-        let isolation = plan::isolation(&mut self.dice);
-        self.begin(isolation, "")?;
-        let outcome = self.claim(key, SHORT)?;
-        match outcome.outcome.as_str() {
-            "claimed" => {
-                let body = self.body(key);
-                let sql = WORK_AND_COMPLETE_SHORT_LIVED;
-                self.session.attempt(work(sql, key, &body, None, token_of(&outcome)))?;
-                if self.dice.below(8) == 0 {
-                    self.session.attempt("ROLLBACK")?;
-                    return Ok(false);
-                }
-                if self.commit()? {
-                    self.ledger.acknowledge_short_lived(key, body.into_bytes());
-                }
-                self.ledger.count("expired or new record executed");
-                Ok(true)
-            }
-            "replayed" => {
-                self.session.attempt("COMMIT")?;
-                self.ledger.acknowledge_short_lived(key, outcome.body.expect("it is kept"));
-                Ok(true)
-            }
-            _ => self.not_claimed(key, &outcome),
-        }
-    }
-
-    /// A key that may be erased at any moment, so that it may be executed any number of times.
-    fn erased(&mut self, key: &str) -> Tried {
-        self.begin(Isolation::ReadCommitted, "")?;
-        let outcome = self.claim(key, ERASED)?;
-        if outcome.outcome == "claimed" {
-            let sql = WORK_AND_COMPLETE_SHORT_LIVED.replace("short_lived", "erased");
-            self.session.attempt(work(&sql, key, "{}", None, token_of(&outcome)))?;
-        } else if outcome.outcome != "replayed" {
-            self.session.attempt("COMMIT")?;
-            return Ok(self.surprise(key, &outcome));
-        }
-        self.commit()?;
-        Ok(true)
-    }
-
-    // ---- parts of requests ------------------------------------------------------------------
+    // ---- claims and ends --------------------------------------------------------------------
 
     pub fn begin(&mut self, isolation: Isolation, further: &str) -> Result<(), Refusal> {
+        self.moment.isolation = isolation;
         self.session.attempt_script(&format!("BEGIN ISOLATION LEVEL {}{further}", isolation.sql()))
     }
 
-    fn claim(&mut self, key: &str, operation: &str) -> Result<Outcome, Refusal> {
-        let wait_ms = plan::wait_ms(&mut self.dice);
+    pub fn claim(&mut self, key: &str, operation: &'static str) -> Result<Outcome, Refusal> {
         let call = addressed("idempotency_claim", operation).with("key", key);
-        let since = Instant::now();
-        let rows = self.session.attempt(call.with("wait_ms", wait_ms))?;
-        self.ledger.waited(key, wait_ms, since.elapsed());
-        Ok(Outcome::only(&rows))
+        let mut answers = self.claim_by(call, &[(operation, key.to_owned())])?;
+        Ok(answers.remove(0).1)
     }
 
-    fn not_claimed(&mut self, key: &str, outcome: &Outcome) -> Tried {
+    pub fn claim_on_lease(&mut self, key: &str, lease_ms: i32) -> Result<Outcome, Refusal> {
+        self.lease_lasts(lease_ms);
+        let call = addressed("idempotency_claim", ORDERS).with("key", key);
+        let name = (ORDERS, key.to_owned());
+        let mut answers = self.claim_by(call.with("lease_ms", lease_ms), &[name])?;
+        Ok(answers.remove(0).1)
+    }
+
+    /// The lease lasts as long as this from now on, if it did not last longer anyway.
+    pub fn lease_lasts(&mut self, millis: i32) {
+        let millis = u64::try_from(millis).expect("not negative");
+        self.lease = self.lease.max(Duration::from_millis(millis));
+    }
+
+    /// It has been completed, or given back.
+    pub fn end_lease(&mut self) {
+        self.lease = Duration::ZERO;
+    }
+
+    /// Claims these; each answer with the place of its name.
+    pub fn claim_by(
+        &mut self,
+        call: Call,
+        names: &[Name],
+    ) -> Result<Vec<(usize, Outcome)>, Refusal> {
+        let wait_ms = plan::wait_ms(&mut self.dice);
+        self.ledger.asked.extend(names.iter().cloned());
+        // As long as there is no answer, it may hold all of them.
+        let by = if self.lease.is_zero() { Holder::Request } else { Holder::Lease };
+        self.holding = names.iter().map(|name| Held::begin(name, by)).collect();
+        let since = Instant::now();
+        let rows = self.session.attempt(call.with("wait_ms", wait_ms))?;
+        let between = (since, Instant::now());
+        self.ledger.waited(&names[0].1, wait_ms, between.1 - since);
+        let outcomes: Vec<(usize, Outcome)> = rows.iter().map(placed).collect();
+        for (at, outcome) in &outcomes {
+            self.heard(names, *at, outcome, wait_ms, between);
+        }
+        Ok(outcomes)
+    }
+
+    /// Who was not given a claim holds nothing; who was told that somebody else does, keeps that.
+    fn heard(
+        &mut self,
+        names: &[Name],
+        at: usize,
+        outcome: &Outcome,
+        wait_ms: i32,
+        (since, now): (Instant, Instant),
+    ) {
+        if outcome.outcome == "claimed" {
+            return;
+        }
+        let name = &names[at];
+        self.holding.retain(|held| held.name != *name);
+        if outcome.outcome != "in_progress" {
+            return;
+        }
+        let waits = Duration::from_millis(u64::try_from(wait_ms).expect("not endless"));
+        if self.moment.lock_timeout && now - since < waits {
+            self.ledger.count("claims that a lock_timeout or max_waiters ended");
+        }
+        // Of several keys, each is found held at some time of the call.
+        let between = (if names.len() == 1 { now } else { since }, now);
+        self.ledger.history.told.push(Told { name: name.clone(), between });
+    }
+
+    /// Commits. False: it is committed, but the standby may not have it, and so nobody may be told.
+    pub fn commit(&mut self) -> Result<bool, Refusal> {
+        self.session.take_notices();
+        self.session.attempt("COMMIT")?;
+        Ok(!self.is_in_doubt())
+    }
+
+    /// Whether the server has warned that the standby may not have what was committed last.
+    pub fn is_in_doubt(&mut self) -> bool {
+        let notices = self.session.take_notices();
+        notices.iter().any(|notice| notice.message().contains("synchronous replication"))
+    }
+
+    /// The transaction is over, and holds nothing any more.
+    pub fn let_go(&mut self) {
+        let lease = std::mem::take(&mut self.lease);
+        let ended = std::mem::take(&mut self.holding).into_iter().map(|held| held.end(lease));
+        self.ledger.history.held.extend(ended);
+    }
+
+    // ---- answers ----------------------------------------------------------------------------
+
+    pub fn not_claimed(&mut self, key: &str, outcome: &Outcome) -> Tried {
         self.session.attempt("COMMIT")?;
         match outcome.outcome.as_str() {
             "replayed" | "withheld" => {
@@ -294,7 +262,8 @@ impl<'s> Client<'s> {
         }
     }
 
-    /// `in_progress` is none; every other word is. False: try again.
+    /// `in_progress` is none (whether it was true is seen at the end); every other word is. False: try
+    /// again.
     pub fn surprise(&mut self, key: &str, outcome: &Outcome) -> bool {
         if outcome.outcome == "in_progress" {
             self.ledger.count("in_progress");
@@ -306,187 +275,12 @@ impl<'s> Client<'s> {
 
     /// A replay is an answer at once: its record is committed.
     pub fn acknowledge(&mut self, key: &str, outcome: &Outcome) {
-        let what = if outcome.outcome == "completed" { "effects acknowledged" } else { "replays" };
-        self.ledger.count(what);
+        let is_replay = outcome.outcome != "completed";
+        self.ledger.count(if is_replay { "replays" } else { "effects acknowledged" });
+        if outcome.header(REPLAYED).is_some() != is_replay {
+            self.ledger.violation(format!("{key}: told as {REPLAYED}, or not told: {outcome:?}"));
+        }
         self.ledger.acknowledge(key, answer_of(outcome));
-    }
-
-    /// A body that no other execution has.
-    pub fn body(&mut self, key: &str) -> String {
-        self.serial += 1;
-        format!("{{\"key\":\"{key}\",\"by\":\"{}-{}\"}}", self.at, self.serial)
-    }
-
-    pub fn work_and_complete(
-        &mut self,
-        key: &str,
-        body: &str,
-        withhold: Option<&str>,
-        token: Uuid,
-    ) -> Result<Outcome, Refusal> {
-        let rows = self.session.attempt(work(WORK_AND_COMPLETE, key, body, withhold, token))?;
-        let sent = Outcome::only(&rows);
-        if sent.outcome != "completed" || sent.body.as_deref() != Some(body.as_bytes()) {
-            self.ledger.violation(format!("{key}: completed as {sent:?}"));
-        }
-        Ok(Outcome { body: sent.body.filter(|_| withhold.is_none()), ..sent })
-    }
-
-    /// Commits. False: it is committed, but the standby may not have it, and so nobody may be told.
-    pub fn commit(&mut self) -> Result<bool, Refusal> {
-        self.session.take_notices();
-        self.session.attempt("COMMIT")?;
-        let warned = |text: &str| text.contains("synchronous replication");
-        Ok(!self.session.take_notices().iter().any(|notice| warned(notice.message())))
-    }
-
-    // ---- the fate of an execution -----------------------------------------------------------
-
-    fn execute(&mut self, key: &str, token: Uuid, fate: Fate) -> Tried {
-        self.ledger
-            .count(&format!("fate: {}", format!("{fate:?}").split(' ').next().unwrap_or_default()));
-        match fate {
-            Fate::Releases => {
-                self.session.attempt(Call::new("idempotency_release").with("token", token))?;
-                self.session.attempt("COMMIT")?;
-                return Ok(false);
-            }
-            Fate::Forgets => return self.forget(key),
-            Fate::Recipe => return self.recipe(key, token),
-            Fate::Deadlocks => self.lock_rows()?,
-            _ => {}
-        }
-        let body = self.body(key);
-        let withhold = (fate == Fate::Withholds).then_some("one_time_secret");
-        let sent = self.work_and_complete(key, &body, withhold, token)?;
-        match fate {
-            Fate::Aborts => {
-                self.session.attempt("ROLLBACK")?;
-                Ok(false)
-            }
-            Fate::HangsUp => {
-                self.reconnect();
-                Ok(false)
-            }
-            Fate::LosesTheAnswer => {
-                self.session.attempt("COMMIT")?;
-                self.reconnect();
-                Ok(false)
-            }
-            Fate::Prepares { commits } => self.prepare(key, &sent, commits),
-            _ => {
-                if self.commit()? {
-                    self.acknowledge(key, &sent);
-                }
-                Ok(true)
-            }
-        }
-    }
-
-    fn forget(&mut self, key: &str) -> Tried {
-        let insert = format!("INSERT INTO effects (key, body) VALUES ('{key}', 'forgotten')");
-        self.session.attempt(insert)?;
-        match self.session.attempt("COMMIT") {
-            Err(refusal) if refusal.code() == Some("IK003") => Ok(false),
-            Err(refusal) => Err(refusal),
-            Ok(_) => {
-                self.ledger.violation(format!("{key}: committed without completion"));
-                Ok(true)
-            }
-        }
-    }
-
-    fn recipe(&mut self, key: &str, token: Uuid) -> Tried {
-        let work = format!(
-            "SAVEPOINT work; INSERT INTO effects (key, body) VALUES ('{key}', 'undone'); ROLLBACK TO work"
-        );
-        self.session.attempt_script(&work)?;
-        let body = self.body(key);
-        let call = Call::new("idempotency_complete").with("status", 409).with("body", body);
-        let sent = Outcome::only(&self.session.attempt(call.with("token", token))?);
-        if self.commit()? {
-            self.acknowledge(key, &sent);
-        }
-        Ok(true)
-    }
-
-    /// Two rows, in whatever order, with other work between: others take them in the other.
-    fn lock_rows(&mut self) -> Result<(), Refusal> {
-        let first = self.dice.below(3);
-        let second = (first + 1 + self.dice.below(2)) % 3;
-        let lock = |item| format!("UPDATE stock SET pieces = pieces + 1 WHERE item = {item}");
-        self.session.attempt(lock(first))?;
-        self.session.attempt("SELECT pg_sleep(0.02)")?;
-        self.session.attempt(lock(second))?;
-        Ok(())
-    }
-
-    // ---- two phases -------------------------------------------------------------------------
-
-    fn prepare(&mut self, key: &str, sent: &Outcome, commits: bool) -> Tried {
-        self.serial += 1;
-        let gid = format!("{}-{}", self.at, self.serial);
-        let prepared = self.session.attempt(format!("PREPARE TRANSACTION '{gid}'"));
-        self.prepared.push(Prepared {
-            gid,
-            commits,
-            is_certain: prepared.is_ok(),
-            key: key.to_owned(),
-            answer: answer_of(sent),
-            left: 2 + self.dice.below(12),
-            generation: self.site.generation.load(SeqCst),
-        });
-        prepared?;
-        // It has no answer yet; the decision brings it.
-        Ok(true)
-    }
-
-    fn resolve_what_is_due(&mut self) {
-        for prepared in std::mem::take(&mut self.prepared) {
-            if prepared.left == 0 {
-                self.resolve(&prepared);
-            } else {
-                self.prepared.push(Prepared { left: prepared.left - 1, ..prepared });
-            }
-        }
-    }
-
-    /// Says what was decided, until the server has heard it.
-    fn resolve(&mut self, prepared: &Prepared) {
-        let word = if prepared.commits { "COMMIT" } else { "ROLLBACK" };
-        let sql = format!("{word} PREPARED '{}'", prepared.gid);
-        let mut may_have_been_heard = false;
-        loop {
-            self.session.take_notices();
-            match self.session.attempt(sql.as_str()) {
-                Ok(_) => return self.resolved(prepared),
-                Err(refusal) if refusal.code() == Some("42704") => {
-                    if !prepared.is_certain {
-                        // Its end may still be on the way.
-                        self.ledger.uncertain.push(prepared.gid.clone());
-                    } else if !may_have_been_heard {
-                        self.ledger.violation(format!("{} is not prepared any more", prepared.gid));
-                    }
-                    return;
-                }
-                Err(refusal) => {
-                    may_have_been_heard = true;
-                    self.recover(&refusal);
-                }
-            }
-        }
-    }
-
-    fn resolved(&mut self, prepared: &Prepared) {
-        let word = if prepared.commits { "committed" } else { "rolled back" };
-        self.ledger.count(&format!("prepared, then {word}"));
-        if self.site.generation.load(SeqCst) != prepared.generation {
-            self.ledger.count("prepared across a restart or failover");
-        }
-        let in_doubt = !self.session.take_notices().is_empty();
-        if prepared.commits && !in_doubt {
-            self.ledger.acknowledge(&prepared.key, prepared.answer.clone());
-        }
     }
 }
 
@@ -504,17 +298,26 @@ pub fn token_of(outcome: &Outcome) -> Uuid {
     outcome.token.expect("a claim has a token")
 }
 
+/// A row of one of the functions that claim: its outcome, and which of the keys it is about.
+fn placed(row: &Row) -> (usize, Outcome) {
+    let ordinal = row.try_get::<_, i32>("ordinal").unwrap_or(1);
+    (usize::try_from(ordinal).expect("from 1 on") - 1, Outcome::from(row))
+}
+
 /// The answer as every later caller gets it.
-fn answer_of(outcome: &Outcome) -> Answer {
+pub fn answer_of(outcome: &Outcome) -> Answer {
     match &outcome.body {
-        Some(body) if outcome.outcome != "withheld" => {
-            Answer { status: outcome.status.expect("it has one"), body: Some(body.clone()) }
-        }
-        _ => Answer { status: 0, body: None },
+        Some(body) if outcome.outcome != "withheld" => Answer {
+            status: outcome.status.expect("it has one"),
+            headers: without_replayed(outcome.headers.clone()),
+            body: Some(body.clone()),
+        },
+        _ => Answer { status: 0, headers: None, body: None },
     }
 }
 
-fn work(sql: &str, key: &str, body: &str, withhold: Option<&str>, token: Uuid) -> Statement {
-    let params = vec![key.param(), body.param(), withhold.param(), token.param()];
-    Statement { sql: sql.to_owned(), params }
+fn without_replayed(headers: Option<Value>) -> Option<Value> {
+    let mut headers = headers?;
+    headers.as_object_mut().expect("headers are an object").remove(REPLAYED);
+    Some(headers)
 }

@@ -1,24 +1,32 @@
 //! Requests on lease: several transactions, a worker that may go away after each of them, and another
 //! that takes over.
 
-use crate::client::{Client, ORDERS, Tried, addressed, token_of};
+use crate::client::{Client, Tried, token_of};
 use crate::plan;
 use pg_idempotency_tests::call::Call;
 use pg_idempotency_tests::outcome::Outcome;
 use pg_idempotency_tests::refusal::Refusal;
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 const PHASES: [&str; 2] = ["charged", "booked"];
 
+/// Milliseconds.
+const EXTENSION: i32 = 300;
+
 impl Client<'_> {
     pub fn leased(&mut self, key: &str) -> Tried {
-        let lease_ms = [150, 600][self.dice.below(2)];
-        let wait_ms = plan::wait_ms(&mut self.dice);
-        let call = addressed("idempotency_claim", ORDERS).with("key", key);
-        let call = call.with("wait_ms", wait_ms).with("lease_ms", lease_ms);
-        let outcome = Outcome::only(&self.session.attempt(call)?);
+        let (lease_ms, lease) = [(150, 150), (600, 600)][self.dice.below(2)];
+        let runs_out = Instant::now() + Duration::from_millis(lease);
+        self.session.take_notices();
+        let outcome = self.claim_on_lease(key, lease_ms)?;
+        if self.is_in_doubt() {
+            // A failover may lose a lease that the standby does not have: nobody may count on it.
+            self.ledger.count("lease in doubt");
+            return Ok(false);
+        }
         match outcome.outcome.as_str() {
-            "claimed" => self.or_lost(|client| client.work_on(key, &outcome)),
+            "claimed" => self.or_lost(key, runs_out, |client| client.work_on(key, &outcome)),
             "replayed" => {
                 self.acknowledge(key, &outcome);
                 Ok(true)
@@ -27,10 +35,18 @@ impl Client<'_> {
         }
     }
 
-    /// A lease that was lost is no error of the worker's.
-    fn or_lost(&mut self, work: impl FnOnce(&mut Self) -> Tried) -> Tried {
+    /// A lease that was lost is no error of the worker's, once it may have run out.
+    fn or_lost(
+        &mut self,
+        key: &str,
+        runs_out: Instant,
+        work: impl FnOnce(&mut Self) -> Tried,
+    ) -> Tried {
         match work(self) {
-            Err(refusal) if matches!(refusal.code(), Some("IK005" | "IK002")) => {
+            Err(refusal) if refusal.code() == Some("IK005") => {
+                if Instant::now() < runs_out {
+                    self.ledger.violation(format!("{key}: lost before it ran out: {refusal}"));
+                }
                 self.ledger.count("lease lost");
                 self.session.attempt("ROLLBACK")?;
                 Ok(false)
@@ -49,6 +65,7 @@ impl Client<'_> {
         if attempt == 1 && first == 0 && self.dice.below(12) == 0 {
             self.ledger.count("lease given back");
             self.session.attempt(Call::new("idempotency_release").with("token", token))?;
+            self.end_lease();
             return Ok(false);
         }
         for phase in &PHASES[first..] {
@@ -69,7 +86,8 @@ impl Client<'_> {
         self.session.attempt(checkpoint.with("recovery_point", phase))?;
         if self.dice.below(4) == 0 {
             let extend = Call::new("idempotency_extend").with("token", token);
-            self.session.attempt(extend.with("lease_ms", 300))?;
+            self.session.attempt(extend.with("lease_ms", EXTENSION))?;
+            self.lease_lasts(EXTENSION);
         }
         self.commit()?;
         self.ledger.count("lease phases");
@@ -83,6 +101,7 @@ impl Client<'_> {
         if self.commit()? {
             self.acknowledge(key, &sent);
         }
+        self.end_lease();
         Ok(true)
     }
 

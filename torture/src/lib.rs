@@ -4,17 +4,27 @@
 //! - [`plan`]: what is decided by the seed. Each connection and the thread of faults has dice of its
 //!   own, so the same seed makes the same sequence of decisions in each, though not the same timing.
 //! - [`site`]: the primary, its synchronous standby, the pooler, and moving from one to the next.
-//! - [`client`]: one connection and its requests; [`leases`]: those that take several transactions.
-//! - [`ledger`]: what the clients were told, and what they did.
+//! - [`client`]: one connection, which sends each request until it is answered. [`requests`]: the kinds of
+//!   one transaction; [`leases`]: those of several; [`execution`]: what becomes of one that has won its
+//!   key; [`two_phases`]: what is prepared; [`expected`]: which errors may come when.
+//! - [`ledger`]: what the clients were told, and what they did; [`history`]: who held which key when.
 //! - [`faults`]: what is done to the servers meanwhile.
-//! - [`verdict`]: what must hold at the end.
+//! - [`verdict`]: what must hold at the end; [`truth`]: whether those who were told to wait had to;
+//!   [`log`]: what the servers have logged.
 
-pub mod client;
-pub mod faults;
-pub mod leases;
-pub mod ledger;
+mod client;
+mod execution;
+mod expected;
+mod faults;
+mod history;
+mod leases;
+mod ledger;
+mod log;
 pub mod plan;
-pub mod site;
+mod requests;
+mod site;
+mod truth;
+mod two_phases;
 pub mod verdict;
 
 use client::Client;
@@ -56,7 +66,7 @@ pub fn run(plan: &Plan) -> Verdict {
             })
             .collect();
         let injector =
-            scope.spawn(|| or_exit(|| faults::inject(&site, plan, || over.load(SeqCst))));
+            scope.spawn(|| or_exit(|| faults::inject(&site, plan, &|| over.load(SeqCst))));
         let ledgers: Vec<Ledger> =
             clients.into_iter().map(|client| client.join().expect("it would have left")).collect();
         (ledgers, injector.join().expect("it would have left"))

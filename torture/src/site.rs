@@ -9,7 +9,7 @@ use pg_idempotency_tests::standby::Standby;
 use pg_idempotency_tests::wait;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Synchronous replication, quick deadlocks and reconnects; the SQLSTATE in every line of the log.
 const SETTINGS: [&str; 8] = [
@@ -34,19 +34,22 @@ const SCHEMA: &str = "
     CREATE TABLE stock (item integer PRIMARY KEY, pieces bigint NOT NULL);
     INSERT INTO stock SELECT n, 0 FROM generate_series(0, 2) AS n;
     CREATE TABLE erased (key text, body text, won_at timestamptz, expires_at timestamptz);
+    CREATE TABLE erasures (records bigint NOT NULL);
     GRANT ALL ON effects, short_lived, erased, phases, stock TO backend;
     ALTER ROLE backend SET statement_timeout = '10s';
     SELECT idempotency_configure('POST /short', jsonb_build_object('retention', '{life}'));";
 
 /// How long a client looks for a server before something is wrong.
-const PATIENCE: Duration = Duration::from_secs(90);
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
 pub struct Site {
     pub database: String,
     primary: RwLock<Arc<Server>>,
     standby: Mutex<Option<Standby>>,
     pooler: RwLock<Option<Pooler>>,
-    /// How often the primary has been started or replaced: who notices a new number has lived through it.
+    /// How many requests have been sent: what is done to the servers is paced by it.
+    pub progress: AtomicUsize,
+    /// How often the primary has been killed: who notices a new number has lived through it.
     pub generation: AtomicUsize,
     servers: AtomicUsize,
     /// The logs of servers that are gone.
@@ -66,6 +69,7 @@ impl Site {
             primary: RwLock::new(Arc::new(cluster.into_server())),
             standby: Mutex::new(None),
             pooler: RwLock::new(None),
+            progress: AtomicUsize::new(0),
             generation: AtomicUsize::new(0),
             servers: AtomicUsize::new(1),
             old_logs: Mutex::new(Vec::new()),
@@ -118,15 +122,10 @@ impl Site {
 
     fn wait_for_standby(&self, condition: &str) {
         let sql = format!("SELECT FROM pg_stat_replication WHERE {condition}");
-        let since = Instant::now();
-        while !self
-            .superuser()
-            .and_then(|mut s| s.attempt(sql.as_str()))
-            .is_ok_and(|rows| rows.len() == 1)
-        {
-            assert!(since.elapsed() < PATIENCE, "the standby does not follow: {condition}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait::until_within(PATIENCE, &format!("the standby follows: {condition}"), || {
+            let rows = self.superuser().and_then(|mut s| s.attempt(sql.as_str())).ok()?;
+            (rows.len() == 1).then_some(())
+        });
     }
 
     /// The primary is killed, the standby takes its place, and gets a standby of its own.
@@ -145,12 +144,12 @@ impl Site {
         self.wait_for_standby(&format!("flush_lsn >= '{now}'"));
         let old = self.primary();
         old.end("KILL");
+        self.generation.fetch_add(1, SeqCst);
         let standby = self.standby.lock().expect("nobody panicked").take().expect("a standby");
         *self.primary.write().expect("nobody panicked") = Arc::new({
             standby.promote();
             standby.into_server()
         });
-        self.generation.fetch_add(1, SeqCst);
         self.replicate_synchronously(false);
         self.restart_pooler();
         self.old_logs.lock().expect("nobody panicked").push(old.log_from(0));
@@ -162,8 +161,8 @@ impl Site {
     pub fn restart(&self) {
         let primary = self.primary();
         primary.end("KILL");
-        primary.start();
         self.generation.fetch_add(1, SeqCst);
+        primary.start();
     }
 
     pub fn restart_pooler(&self) {
@@ -172,10 +171,13 @@ impl Site {
         *pooler = Some(Pooler::before(&self.primary(), "torture-pooler", 6));
     }
 
-    /// What all servers that were ever primary have logged.
+    /// What all servers have logged, that of the last standby included.
     pub fn logs(&self) -> String {
         let mut logs = self.old_logs.lock().expect("nobody panicked").concat();
         logs.push_str(&self.primary().log_from(0));
+        if let Some(standby) = &*self.standby.lock().expect("nobody panicked") {
+            logs.push_str(&standby.server().log_from(0));
+        }
         logs
     }
 }

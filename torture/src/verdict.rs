@@ -1,14 +1,18 @@
 //! What must hold when all is over.
 
-use crate::ledger::{ALLOWANCE, Answer, Ledger};
+use crate::history::Name;
+use crate::ledger::{Answer, LATE, Ledger};
 use crate::site::Site;
+use crate::{log, truth};
+use pg_idempotency_tests::call::{Argument, Statement};
 use pg_idempotency_tests::session::Session;
+use pg_idempotency_tests::wait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Queries that must find nothing, and what it would mean if they did.
-const MUST_BE_EMPTY: [(&str, &str); 9] = [
+const MUST_BE_EMPTY: [(&str, &str); 11] = [
     ("a key with two effects", "SELECT key FROM effects GROUP BY key HAVING count(*) > 1"),
     (
         "an effect without its record",
@@ -35,6 +39,22 @@ const MUST_BE_EMPTY: [(&str, &str); 9] = [
                           FROM short_lived) AS s WHERE won_at < before",
     ),
     (
+        "executions of erased keys that were neither recorded nor erased",
+        "SELECT executed || ' executed, ' || erased || ' erased, ' || recorded || ' recorded'
+         FROM (SELECT count(*) AS executed FROM erased) AS e,
+              (SELECT coalesce(sum(records), 0) AS erased FROM erasures) AS f,
+              (SELECT count(*) AS recorded FROM idempotency.records WHERE operation = 'POST /erased') AS r
+         WHERE executed <> erased + recorded",
+    ),
+    (
+        "a record with the answer of another execution than the last",
+        "SELECT r.key FROM idempotency.records AS r,
+             LATERAL (SELECT body FROM (SELECT 'POST /short' AS operation, * FROM short_lived
+                                        UNION ALL SELECT 'POST /erased', * FROM erased) AS e
+                      WHERE e.operation = r.operation AND e.key = r.key ORDER BY won_at DESC LIMIT 1) AS last
+         WHERE r.body IS NULL OR convert_from(r.body, 'UTF8') <> last.body",
+    ),
+    (
         "a phase by a worker that had lost its lease",
         "SELECT key FROM (SELECT key, attempt, max(attempt) OVER (PARTITION BY key ORDER BY id) AS latest
                           FROM phases) AS p WHERE attempt < latest",
@@ -47,13 +67,6 @@ const MUST_BE_EMPTY: [(&str, &str); 9] = [
         "a lock that is left",
         "SELECT l.classid || '/' || l.objid FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.objsubid = 18763",
     ),
-];
-
-/// The levels and SQLSTATEs that the faults explain; see `client::EXPECTED`. IK002 and IK005 are
-/// leases that were lost, IK003 claims that were forgotten, 42704 what was prepared and resolved.
-const EXPECTED_IN_THE_LOG: [&str; 16] = [
-    "08006", "08P01", "40001", "40P01", "42704", "53300", "55000", "55P03", "57014", "57P01",
-    "57P02", "57P03", "IK002", "IK003", "IK005", "08003",
 ];
 
 pub struct Verdict {
@@ -73,7 +86,6 @@ impl Verdict {
 
 /// Looks at what is left, once all clients have gone.
 pub fn judge(site: &Site, mut ledger: Ledger, faults: Ledger, took: Duration) -> Verdict {
-    let faults_dealt = faults.counts.clone();
     ledger = Ledger::merged(vec![ledger, faults]);
     let mut session = site.superuser().expect("the server is there");
     wait_until_alone(&mut session);
@@ -86,9 +98,10 @@ pub fn judge(site: &Site, mut ledger: Ledger, faults: Ledger, took: Duration) ->
         }
     }
     compare_answers(&mut session, &mut ledger);
-    compare_short_lived(&mut session, &mut ledger);
+    compare_one_of(&mut session, &mut ledger);
     claim_all(&mut session, &mut ledger);
-    read_the_log(&site.logs(), &faults_dealt, &mut ledger);
+    truth::judge(&mut ledger);
+    log::read(&site.logs(), &mut ledger);
     for (what, sql) in [
         ("effects", "effects"),
         ("records", "idempotency.records"),
@@ -101,13 +114,11 @@ pub fn judge(site: &Site, mut ledger: Ledger, faults: Ledger, took: Duration) ->
 }
 
 fn wait_until_alone(session: &mut Session) {
-    let since = Instant::now();
     let others =
         "SELECT count(*) FROM pg_stat_activity WHERE usename = 'backend' AND state <> 'idle'";
-    while session.value::<i64>(others) > 0 {
-        assert!(since.elapsed() < Duration::from_secs(60), "somebody still works");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait::until_within(Duration::from_secs(60), "nobody works any more", || {
+        (session.value::<i64>(others) == 0).then_some(())
+    });
 }
 
 /// A PREPARE whose answer got lost may have succeeded; every other one was resolved.
@@ -123,13 +134,14 @@ fn end_the_uncertain(session: &mut Session, ledger: &mut Ledger) {
 }
 
 fn compare_answers(session: &mut Session, ledger: &mut Ledger) {
-    let sql = "SELECT key, status, body, withheld FROM idempotency.records
+    let sql = "SELECT key, status, headers, body, withheld FROM idempotency.records
                WHERE operation = 'POST /orders' AND completed_at IS NOT NULL";
     let mut recorded = BTreeMap::new();
     for row in session.rows(sql) {
         let withheld: Option<String> = row.get("withheld");
         let status = if withheld.is_some() { 0 } else { row.get("status") };
-        recorded.insert(row.get::<_, String>("key"), Answer { status, body: row.get("body") });
+        let answer = Answer { status, headers: row.get("headers"), body: row.get("body") };
+        recorded.insert(row.get::<_, String>("key"), answer);
     }
     let acknowledged = std::mem::take(&mut ledger.acknowledged);
     ledger.counts.insert("keys with an acknowledged answer".into(), acknowledged.len() as u64);
@@ -144,90 +156,57 @@ fn compare_answers(session: &mut Session, ledger: &mut Ledger) {
     ledger.acknowledged = acknowledged;
 }
 
-fn compare_short_lived(session: &mut Session, ledger: &mut Ledger) {
-    let rows = session.rows("SELECT key, body FROM short_lived");
-    let given: BTreeSet<(String, String)> =
-        rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-    ledger.counts.insert("executions of short-lived keys".into(), given.len() as u64);
-    let mut unknown = Vec::new();
-    for (key, bodies) in &ledger.short_lived {
-        for body in bodies {
-            let body = String::from_utf8_lossy(body).into_owned();
-            if !given.contains(&(key.clone(), body.clone())) {
-                unknown.push(format!("{key}: acknowledged {body}, which was never committed"));
-            }
+/// Every answer that was given was committed.
+fn compare_one_of(session: &mut Session, ledger: &mut Ledger) {
+    for table in ["short_lived", "erased"] {
+        let rows = session.rows(format!("SELECT key, body FROM {table}"));
+        let given: BTreeSet<(String, Vec<u8>)> =
+            rows.iter().map(|row| (row.get(0), row.get::<_, String>(1).into_bytes())).collect();
+        ledger.counts.insert(format!("at the end: executions of {table} keys"), given.len() as u64);
+        let answers = ledger.one_of.iter().filter(|((of, _), _)| *of == table);
+        let answers = answers.flat_map(|((_, key), bodies)| bodies.iter().map(move |b| (key, b)));
+        let unknown: Vec<String> = answers
+            .filter(|(key, body)| !given.contains(&((*key).clone(), (*body).clone())))
+            .map(|(key, body)| format!("{key}: {}", String::from_utf8_lossy(body)))
+            .collect();
+        for what in unknown {
+            ledger.violation(format!("{table}: acknowledged, and never committed: {what}"));
         }
     }
-    unknown.into_iter().for_each(|what| ledger.violation(what));
 }
 
-/// No key is stuck: each that was ever asked for can be claimed, or has its answer, at once. Leases
-/// are short, so they have run out by now or do so in a moment.
+/// How many keys are claimed in one transaction.
+const AT_ONCE: usize = 1000;
+
+/// No key is stuck: each that was ever asked for, of every operation, can be claimed, or has its answer,
+/// at once. Leases are short, so they have run out by now or do so in a moment.
 fn claim_all(session: &mut Session, ledger: &mut Ledger) {
     let lease_is_live =
         "SELECT FROM idempotency.leases WHERE NOT ended AND deadline > clock_timestamp()";
-    let since = Instant::now();
-    while !session.rows(lease_is_live).is_empty() {
-        assert!(since.elapsed() < Duration::from_secs(10), "a lease of a second is still live");
-        std::thread::sleep(Duration::from_millis(20));
+    wait::until("all leases have run out", || session.rows(lease_is_live).is_empty().then_some(()));
+    let asked: Vec<Name> = std::mem::take(&mut ledger.asked).into_iter().collect();
+    ledger.counts.insert("keys that were asked for".into(), asked.len() as u64);
+    for names in asked.chunks(AT_ONCE) {
+        for stuck in stuck(session, names) {
+            ledger.violation(format!("{stuck} is stuck"));
+        }
     }
-    let epochs = ledger
-        .acknowledged
-        .keys()
-        .filter_map(|key| key.strip_prefix('k')?.parse::<i64>().ok())
-        .max();
-    let sql = format!(
-        "SELECT k.key, c.outcome FROM (
-             SELECT 'k' || lpad(n::text, 8, '0') AS key FROM generate_series(0, {}) AS n
-             UNION SELECT key FROM idempotency.records WHERE operation = 'POST /orders'
-             UNION SELECT DISTINCT key FROM phases ORDER BY key) AS k,
-             LATERAL idempotency_claim('alice', 'POST /orders', k.key, wait_ms => 0) AS c",
-        epochs.unwrap_or_default()
-    );
-    // Each call is answered for itself; nothing is written, so nothing is kept.
+}
+
+/// Those of these keys that cannot be claimed. Each call is answered for itself; nothing is written, so
+/// nothing is kept.
+fn stuck(session: &mut Session, names: &[Name]) -> Vec<String> {
+    let (operations, keys): (Vec<String>, Vec<String>) =
+        names.iter().map(|(operation, key)| ((*operation).to_owned(), key.clone())).unzip();
+    let sql = "SELECT n.operation || ' ' || n.key || ': ' || c.outcome
+               FROM unnest($1, $2) AS n (operation, key),
+                    LATERAL idempotency_claim('alice', n.operation, n.key, wait_ms => 0) AS c
+               WHERE c.outcome NOT IN ('claimed', 'replayed', 'withheld')";
     session.run("BEGIN");
-    let mut stuck = Vec::new();
-    for row in session.rows(sql) {
-        let (key, outcome): (String, String) = (row.get(0), row.get(1));
-        if !["claimed", "replayed", "withheld"].contains(&outcome.as_str()) {
-            stuck.push(format!("{key} is stuck: {outcome}"));
-        }
-    }
+    let params = vec![operations.param(), keys.param()];
+    let rows = session.rows(Statement { sql: sql.to_owned(), params });
     session.run("ROLLBACK");
-    stuck.into_iter().for_each(|what| ledger.violation(what));
-}
-
-/// Nothing but what was dealt out.
-fn read_the_log(log: &str, dealt: &BTreeMap<String, u64>, ledger: &mut Ledger) {
-    let mut killed = 0;
-    let mut unexpected: BTreeMap<String, u64> = BTreeMap::new();
-    for line in log.lines() {
-        if line.contains("was terminated by signal 9") {
-            killed += 1;
-        } else if line.contains("was terminated by signal") || line.contains("TRAP: ") {
-            *unexpected.entry(line.to_owned()).or_default() += 1;
-        } else if let Some(state) = sqlstate_of_error(line)
-            && !EXPECTED_IN_THE_LOG.contains(&state)
-        {
-            let what = line.split_once('<').map_or(line, |(_, what)| what);
-            *unexpected.entry(what.to_owned()).or_default() += 1;
-        }
-    }
-    let dealt = dealt.get("backends killed").copied().unwrap_or_default();
-    if killed > dealt {
-        ledger.violation(format!("{killed} processes were killed, {dealt} of them by us"));
-    }
-    for (line, times) in unexpected {
-        ledger.violation(format!("in the log, {times} times: {line}"));
-    }
-}
-
-/// `… <40P01> ERROR:  deadlock detected`
-fn sqlstate_of_error(line: &str) -> Option<&str> {
-    let (_, rest) = line.split_once('<')?;
-    let (state, rest) = rest.split_once("> ")?;
-    let is_error = ["ERROR:", "FATAL:", "PANIC:"].iter().any(|level| rest.starts_with(level));
-    is_error.then_some(state)
+    rows.iter().map(|row| row.get(0)).collect()
 }
 
 impl fmt::Display for Verdict {
@@ -235,13 +214,13 @@ impl fmt::Display for Verdict {
         for (what, count) in &self.ledger.counts {
             writeln!(out, "{count:>10}  {what}")?;
         }
-        let overrun = self.ledger.longest_overrun;
-        writeln!(
-            out,
-            "{:>10}  ms is the longest that a claim took beyond its wait_ms ({} allowed)",
-            overrun.as_millis(),
-            ALLOWANCE.as_millis()
-        )?;
+        for (longest, what) in [
+            (self.ledger.longest_overrun, "that a claim took beyond its wait_ms"),
+            (self.ledger.longest_afterglow, "from the end of a key's holder to an in_progress"),
+        ] {
+            let (longest, late) = (longest.as_millis(), LATE.as_millis());
+            writeln!(out, "{longest:>10}  ms is the longest {what} ({late} allowed)")?;
+        }
         let seconds = self.took.as_secs_f64();
         let requests = self.count("requests");
         writeln!(
