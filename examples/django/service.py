@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlsplit
 import django
 from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler
-from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.db import DatabaseError, DataError, IntegrityError, connection, transaction
 from django.http import HttpResponse, JsonResponse
 from django.urls import path
 from django.views.decorators.http import require_POST
@@ -34,7 +34,7 @@ def keyed(operation):
                         outcome, status, headers, body = call(
                             "idempotency_claim(%s, %s, %s, idempotency_fingerprint(%s, %s, body_bytes => %s))",
                             user(request), operation, request.headers.get("Idempotency-Key"),
-                            request.method, request.path, request.body)
+                            request.method, request.META["REQUEST_URI"], request.body)
                         if outcome in ("claimed", "bypassed"):
                             with transaction.atomic():  # a savepoint
                                 response = view(request, *args, **kwargs)
@@ -59,25 +59,26 @@ def call(function, *arguments):
         outcome, status, headers, body = cursor.fetchone()
         headers = {name: value if isinstance(value, str) else ", ".join(value)
                    for name, value in json.loads(headers or "{}").items()}
-        return outcome, status, headers, body
+        return outcome, status, headers, body or b""
 
 
 @require_POST
 @keyed("POST /orders")
 def create(request):
-    body, item = request.body.decode(errors="replace"), item_of(request.body)
-    if item is None:
-        return JsonResponse({"error": "a JSON object with an item is wanted"}, status=400)
     try:
+        item = item_of(request.body)
         with connection.cursor() as cursor:
-            cursor.execute("INSERT INTO orders (owner, item, request) VALUES (%s, %s, %s) RETURNING id",
-                           (user(request), item, body))
+            cursor.execute("INSERT INTO orders (owner, item, request) "
+                           "VALUES (%s, %s, convert_from(%s, 'UTF8')::json) RETURNING id",
+                           (user(request), item, request.body))
             order, = cursor.fetchone()
             cursor.execute("UPDATE stock SET pieces = pieces - 1 WHERE item = %s", (item,))
+    except (ValueError, DataError):  # ours, and the database's: not UTF-8, for example
+        return JsonResponse({"error": "a JSON object with an item is wanted"}, status=400)
     except IntegrityError:
         return JsonResponse({"error": "not in stock"}, status=409)
-    location = {"Location": f"/orders/{order}"}
-    return HttpResponse(f'{{"order": {order}, "request": {body}}}', "application/json", 201, headers=location)
+    body, location = b'{"order": %d, "request": %b}' % (order, request.body), {"Location": f"/orders/{order}"}
+    return HttpResponse(body, "application/json", 201, headers=location)
 
 
 def show(request, order):
@@ -103,11 +104,11 @@ def authenticated(get_response):
 
 
 def item_of(body):
-    try:
-        item = json.loads(body)["item"]
-        return item if isinstance(item, str) else None
-    except (ValueError, TypeError, KeyError):
-        return None
+    """ValueError where there is none."""
+    wanted = json.loads(body)
+    if not isinstance(wanted, dict) or not isinstance(wanted.get("item"), str):
+        raise ValueError
+    return wanted["item"]
 
 
 urlpatterns = [path("orders", create), path("orders/<int:order>", show)]

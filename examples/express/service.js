@@ -28,7 +28,8 @@ async function keyed(scope, operation, request, work) {
         [scope, operation, request.get('Idempotency-Key'), request.method, request.path, request.body]);
       if (answer.outcome === 'claimed' || answer.outcome === 'bypassed') {
         const { status, body, headers } = await inSavepoint(db, work);
-        answer = await row(db, 'SELECT * FROM idempotency_complete($1, $2, headers => $3)', [status, body, headers]);
+        answer = await row(db, 'SELECT * FROM idempotency_complete($1, body_bytes => $2, headers => $3)',
+          [status, Buffer.from(body), { 'Content-Type': 'application/json', ...headers }]);
       }
       // Not kept: its effects go, and a retry is executed.
       await db.query(answer.outcome === 'released' ? 'ROLLBACK' : 'COMMIT');
@@ -64,16 +65,20 @@ app.use((request, response, next) => {
 });
 
 app.post('/orders', express.raw({ type: () => true, limit: '1mb' }), async (request, response) => {
-  const text = request.body?.toString() ?? '';
+  const bytes = request.body ?? Buffer.alloc(0);
+  const senseless = new Refused({ status: 400, body: '{"error": "a JSON object with an item is wanted"}' });
   send(response, await keyed(request.user, 'POST /orders', request, async (db) => {
-    const item = itemOf(text);
-    if (!item) throw new Refused({ status: 400, body: '{"error": "a JSON object with an item is wanted"}' });
+    const item = itemOf(bytes);
+    if (item === undefined) throw senseless;
     try {
-      const { id } = await row(db, 'INSERT INTO orders (owner, item, request) VALUES ($1, $2, $3) RETURNING id',
-        [request.user, item, text]);
+      const { id } = await row(db,
+        "INSERT INTO orders (owner, item, request) VALUES ($1, $2, convert_from($3, 'UTF8')::json) RETURNING id",
+        [request.user, item, bytes]);
       await db.query('UPDATE stock SET pieces = pieces - 1 WHERE item = $1', [item]);
-      return { status: 201, body: `{"order": ${id}, "request": ${text}}`, headers: { Location: `/orders/${id}` } };
+      const body = Buffer.concat([Buffer.from(`{"order": ${id}, "request": `), bytes, Buffer.from('}')]);
+      return { status: 201, body, headers: { Location: `/orders/${id}` } };
     } catch (error) {
+      if (error.code?.startsWith('22')) throw senseless; // data exception: not UTF-8, for example
       if (!error.code?.startsWith('23')) throw error; // integrity constraint violation
       throw new Refused({ status: 409, body: '{"error": "not in stock"}' });
     }
@@ -98,9 +103,10 @@ function send(response, { status, headers, body }) {
   response.end(body);
 }
 
-function itemOf(text) {
+/** What is no UTF-8 is refused here: toString would make one character of it. */
+function itemOf(bytes) {
   try {
-    const { item } = JSON.parse(text);
+    const { item } = JSON.parse(new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes));
     return typeof item === 'string' ? item : undefined;
   } catch {
     return undefined;

@@ -27,7 +27,7 @@ def keyed(scope, operation, work):
                 answer = db.execute(
                     "SELECT * FROM idempotency_claim(%s, %s, %s, idempotency_fingerprint(%s, %s, body_bytes => %s))",
                     (scope, operation, request.headers.get("Idempotency-Key"),
-                     request.method, request.path, request.get_data())).fetchone()
+                     request.method, request.environ["REQUEST_URI"], request.get_data())).fetchone()
                 if answer.outcome in ("claimed", "bypassed"):
                     try:
                         with db.transaction():  # a savepoint
@@ -35,8 +35,8 @@ def keyed(scope, operation, work):
                     except Refused as refused:
                         status, body, headers = refused.args
                     answer = db.execute(
-                        "SELECT * FROM idempotency_complete(%s, %s, headers => %s)",
-                        (status, body, Jsonb(headers))).fetchone()
+                        "SELECT * FROM idempotency_complete(%s, body_bytes => %s, headers => %s)",
+                        (status, body, Jsonb({"Content-Type": "application/json"} | headers))).fetchone()
                 if answer.outcome == "released":
                     raise Rollback  # not kept: its effects go, and a retry is executed
             return Response(answer.body, answer.status, answer.headers)
@@ -47,18 +47,20 @@ def keyed(scope, operation, work):
 
 @app.post("/orders")
 def create():
-    body, item = request.get_data(as_text=True), item_of(request.get_data())
+    body = request.get_data()
 
     def work(db):
-        if item is None:
-            raise Refused(400, '{"error": "a JSON object with an item is wanted"}', {})
         try:
-            order = db.execute("INSERT INTO orders (owner, item, request) VALUES (%s, %s, %s) RETURNING id",
+            item = item_of(body)
+            order = db.execute("INSERT INTO orders (owner, item, request) "
+                               "VALUES (%s, %s, convert_from(%s, 'UTF8')::json) RETURNING id",
                                (user(), item, body)).fetchone().id
             db.execute("UPDATE stock SET pieces = pieces - 1 WHERE item = %s", (item,))
+        except (ValueError, errors.DataError):  # ours, and the database's: not UTF-8, for example
+            raise Refused(400, b'{"error": "a JSON object with an item is wanted"}', {})
         except errors.IntegrityError:
-            raise Refused(409, '{"error": "not in stock"}', {})
-        return 201, f'{{"order": {order}, "request": {body}}}', {"Location": f"/orders/{order}"}
+            raise Refused(409, b'{"error": "not in stock"}', {})
+        return 201, b'{"order": %d, "request": %b}' % (order, body), {"Location": f"/orders/{order}"}
 
     return keyed(user(), "POST /orders", work)
 
@@ -84,11 +86,11 @@ def user():
 
 
 def item_of(body):
-    try:
-        item = json.loads(body)["item"]
-        return item if isinstance(item, str) else None
-    except (ValueError, TypeError, KeyError):
-        return None
+    """ValueError where there is none."""
+    wanted = json.loads(body)
+    if not isinstance(wanted, dict) or not isinstance(wanted.get("item"), str):
+        raise ValueError
+    return wanted["item"]
 
 
 def error(status, text):

@@ -95,10 +95,15 @@ func call(tx *sql.Tx, function string, arguments ...any) (outcome string, answer
 	return outcome, answer, err
 }
 
-// key is the header as it came, or NULL.
+// key is the header as it came, or NULL: a character for each byte, as most servers have it, because
+// what is no UTF-8 cannot go to the database as text.
 func key(r *http.Request) (key sql.NullString) {
 	if values := r.Header.Values("Idempotency-Key"); len(values) > 0 {
-		key = sql.NullString{String: values[0], Valid: true}
+		var text []rune
+		for _, char := range []byte(values[0]) {
+			text = append(text, rune(char))
+		}
+		key = sql.NullString{String: string(text), Valid: true}
 	}
 	return key
 }

@@ -49,15 +49,20 @@ func create(db *sql.DB, w http.ResponseWriter, r *http.Request, user string) err
 }
 
 func order(tx *sql.Tx, user string, body []byte) (*Answer, error) {
-	var wanted struct{ Item *string }
-	if json.Unmarshal(body, &wanted) != nil || wanted.Item == nil {
-		return nil, Refused{jsonAnswer(400, `{"error": "a JSON object with an item is wanted"}`)}
+	senseless := Refused{jsonAnswer(400, `{"error": "a JSON object with an item is wanted"}`)}
+	var wanted map[string]json.RawMessage
+	var item *string
+	if json.Unmarshal(body, &wanted) != nil || json.Unmarshal(wanted["item"], &item) != nil || item == nil {
+		return nil, senseless
 	}
 	var id int64
-	err := tx.QueryRow("INSERT INTO orders (owner, item, request) VALUES ($1, $2, $3) RETURNING id",
-		user, *wanted.Item, string(body)).Scan(&id)
+	err := tx.QueryRow("INSERT INTO orders (owner, item, request) "+
+		"VALUES ($1, $2, convert_from($3, 'UTF8')::json) RETURNING id", user, *item, body).Scan(&id)
 	if err == nil {
-		_, err = tx.Exec("UPDATE stock SET pieces = pieces - 1 WHERE item = $1", *wanted.Item)
+		_, err = tx.Exec("UPDATE stock SET pieces = pieces - 1 WHERE item = $1", *item)
+	}
+	if strings.HasPrefix(sqlstate(err), "22") { // data exception: not UTF-8, for example
+		return nil, senseless
 	}
 	if strings.HasPrefix(sqlstate(err), "23") { // integrity constraint violation
 		return nil, Refused{jsonAnswer(409, `{"error": "not in stock"}`)}

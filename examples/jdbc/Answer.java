@@ -1,6 +1,7 @@
 import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.DeserializationFeature;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.sql.ResultSet;
@@ -14,8 +15,13 @@ record Answer(int status, Map<String, List<String>> headers, byte[] body) {
     private static final ObjectMapper JSON =
             new ObjectMapper().enable(DeserializationFeature.ACCEPT_SINGLE_VALUE_AS_ARRAY);
 
-    static Answer json(int status, String body) {
-        return new Answer(status, Map.of(), body.getBytes(StandardCharsets.UTF_8)).with("Content-Type", "application/json");
+    /** The body is made of texts and of bytes that are not looked into. */
+    static Answer json(int status, Object... parts) {
+        var body = new ByteArrayOutputStream();
+        for (Object part : parts) {
+            body.writeBytes(part instanceof byte[] bytes ? bytes : part.toString().getBytes(StandardCharsets.UTF_8));
+        }
+        return new Answer(status, Map.of(), body.toByteArray()).with("Content-Type", "application/json");
     }
 
     Answer with(String name, String value) {

@@ -7,7 +7,6 @@ import java.io.IOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.URI;
-import java.nio.charset.StandardCharsets;
 import java.sql.Connection;
 import java.sql.SQLException;
 import java.util.concurrent.Executors;
@@ -28,21 +27,20 @@ public final class Service {
     private Answer create(HttpExchange exchange, String user, byte[] body) throws SQLException {
         var request = new Keyed.Request(user, "POST /orders", exchange.getRequestHeaders().getFirst("Idempotency-Key"),
                 exchange.getRequestMethod(), exchange.getRequestURI().getRawPath(), body);
-        return keyed.execute(request, db -> order(db, user, new String(body, StandardCharsets.UTF_8)));
+        return keyed.execute(request, db -> order(db, user, body));
     }
 
-    private static Answer order(Connection db, String user, String body) throws SQLException, Refused {
+    private static Answer order(Connection db, String user, byte[] body) throws SQLException, Refused {
+        var senseless = new Refused(Answer.json(400, "{\"error\": \"a JSON object with an item is wanted\"}"));
         String item = itemOf(body);
-        if (item == null) {
-            throw new Refused(Answer.json(400, "{\"error\": \"a JSON object with an item is wanted\"}"));
-        }
+        if (item == null) throw senseless;
         try {
             long id;
-            String insert = "INSERT INTO orders (owner, item, request) VALUES (?, ?, ?::json) RETURNING id";
+            String insert = "INSERT INTO orders (owner, item, request) VALUES (?, ?, convert_from(?, 'UTF8')::json) RETURNING id";
             try (var statement = db.prepareStatement(insert)) {
                 statement.setString(1, user);
                 statement.setString(2, item);
-                statement.setString(3, body);
+                statement.setBytes(3, body);
                 var row = statement.executeQuery();
                 row.next();
                 id = row.getLong(1);
@@ -51,10 +49,11 @@ public final class Service {
                 statement.setString(1, item);
                 statement.executeUpdate();
             }
-            String answer = "{\"order\": " + id + ", \"request\": " + body + "}";
-            return Answer.json(201, answer).with("Location", "/orders/" + id);
+            return Answer.json(201, "{\"order\": " + id + ", \"request\": ", body, "}").with("Location", "/orders/" + id);
         } catch (SQLException error) {
-            if (error.getSQLState() == null || !error.getSQLState().startsWith("23")) throw error;
+            String state = error.getSQLState() == null ? "" : error.getSQLState();
+            if (state.startsWith("22")) throw senseless; // data exception: not UTF-8, for example
+            if (!state.startsWith("23")) throw error; // integrity constraint violation
             throw new Refused(Answer.json(409, "{\"error\": \"not in stock\"}"));
         }
     }
@@ -96,7 +95,7 @@ public final class Service {
         return header != null && header.startsWith("Bearer ") ? header.substring("Bearer ".length()) : null;
     }
 
-    private static String itemOf(String body) {
+    private static String itemOf(byte[] body) {
         try {
             JsonNode item = JSON.readTree(body).path("item");
             return item.isTextual() ? item.textValue() : null;

@@ -37,24 +37,26 @@ BEGIN
         headers => jsonb_build_object('Location', '/orders/' || id));
 END $$;
 
--- Which function serves a request, and what to send. The names of headers are in lower case.
+-- Which function serves a request, and what to send. The names of headers are in lower case; the path may have a
+-- query, which nobody here asks for.
 CREATE OR REPLACE FUNCTION http(method text, path text, headers jsonb, body bytea)
 RETURNS TABLE (is_kept boolean, answer_status integer, answer_headers jsonb, answer_body bytea)
 LANGUAGE plpgsql AS $$
 DECLARE
     json_type CONSTANT jsonb := '{"Content-Type": "application/json"}';
+    page CONSTANT text := split_part(path, '?', 1);
     scope CONSTANT text := substring(headers ->> 'authorization' FROM '^Bearer (.+)$');
     found_order text;
 BEGIN
     CASE
         WHEN scope IS NULL THEN
             RETURN QUERY VALUES (true, 401, json_type, '{"error": "a bearer is wanted"}'::bytea);
-        WHEN method = 'POST' AND path = '/orders' THEN
+        WHEN method = 'POST' AND page = '/orders' THEN
             RETURN QUERY SELECT a.outcome <> 'released', a.status, a.headers, a.body
             FROM post_orders(scope, headers ->> 'idempotency-key', body) a;
-        WHEN method = 'GET' AND path ~ '^/orders/[0-9]{1,18}$' THEN
+        WHEN method = 'GET' AND page ~ '^/orders/[0-9]{1,18}$' THEN
             SELECT '{"order": ' || o.id || ', "request": ' || o.request || '}' INTO found_order
-            FROM orders o WHERE o.id = substring(path FROM 9)::bigint AND o.owner = scope;
+            FROM orders o WHERE o.id = substring(page FROM 9)::bigint AND o.owner = scope;
             RETURN QUERY SELECT true, CASE WHEN found_order IS NULL THEN 404 ELSE 200 END, json_type,
                 convert_to(coalesce(found_order, '{"error": "no such order"}'), 'UTF8');
         ELSE

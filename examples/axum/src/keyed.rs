@@ -4,7 +4,6 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use deadpool_postgres::{GenericClient, Pool, PoolError, Transaction};
 use serde_json::{Value, json};
-use std::borrow::Cow;
 use std::future::Future;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
@@ -13,7 +12,7 @@ use tokio_postgres::{Error, Row};
 pub struct Request<'a> {
     pub scope: &'a str,
     pub operation: &'a str,
-    pub key: Option<Cow<'a, str>>,
+    pub key: Option<String>,
     pub method: &'a str,
     pub path: &'a str,
     pub body: &'a [u8],
@@ -23,7 +22,7 @@ pub struct Request<'a> {
 pub struct Answer {
     status: i32,
     headers: Value,
-    body: Vec<u8>,
+    body: Option<Vec<u8>>,
 }
 
 pub enum Failure {
@@ -117,8 +116,8 @@ fn is_retried(error: &Error) -> bool {
 }
 
 impl Answer {
-    pub fn new(status: i32, body: String) -> Answer {
-        Answer { status, headers: json!({}), body: body.into_bytes() }
+    pub fn new(status: i32, body: impl Into<Vec<u8>>) -> Answer {
+        Answer { status, headers: json!({}), body: Some(body.into()) }
     }
 
     pub fn with_headers(self, headers: Value) -> Answer {
@@ -143,7 +142,7 @@ impl Answer {
 impl IntoResponse for Answer {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status as u16).expect("200 to 599");
-        (status, self.headers(), self.body).into_response()
+        (status, self.headers(), self.body.unwrap_or_default()).into_response()
     }
 }
 

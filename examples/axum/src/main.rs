@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// `POST /orders`: the body, and whose it is.
 struct Order<'a> {
     owner: &'a str,
-    body: &'a str,
+    body: &'a [u8],
 }
 
 /// What the service reads of the body; the rest is kept as it came.
@@ -50,26 +50,28 @@ struct Wanted {
 
 impl Work for Order<'_> {
     async fn work(&self, db: &Transaction<'_>) -> Result<Answer, Failure> {
-        let Ok(Wanted { item }) = serde_json::from_str(self.body) else {
-            let error = r#"{"error": "a JSON object with an item is wanted"}"#;
-            return Err(Failure::Refused(Answer::new(400, error.into())));
-        };
+        let refused = |status, error| Failure::Refused(Answer::new(status, error));
+        let senseless = || refused(400, r#"{"error": "a JSON object with an item is wanted"}"#);
+        let Wanted { item } = serde_json::from_slice(self.body).map_err(|_| senseless())?;
         let id = self.insert(db, &item).await.map_err(|error| match error.code() {
+            // Data exception: not UTF-8, for example. Integrity constraint violation.
+            Some(code) if code.code().starts_with("22") => senseless(),
             Some(code) if code.code().starts_with("23") => {
-                Failure::Refused(Answer::new(409, r#"{"error": "not in stock"}"#.into()))
+                refused(409, r#"{"error": "not in stock"}"#)
             }
             _ => error.into(),
         })?;
-        let answer = Answer::new(201, format!(r#"{{"order": {id}, "request": {}}}"#, self.body));
-        Ok(answer.with_headers(json!({ "Location": format!("/orders/{id}") })))
+        let body =
+            [format!(r#"{{"order": {id}, "request": "#).as_bytes(), self.body, b"}"].concat();
+        Ok(Answer::new(201, body).with_headers(json!({ "Location": format!("/orders/{id}") })))
     }
 }
 
 impl Order<'_> {
     async fn insert(&self, db: &Transaction<'_>, item: &str) -> Result<i64, tokio_postgres::Error> {
-        let sql = "INSERT INTO orders (owner, item, request) VALUES ($1, $2, $3::text::json) RETURNING id";
+        let sql = "INSERT INTO orders (owner, item, request) VALUES ($1, $2, convert_from($3, 'UTF8')::json) RETURNING id";
         let values: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] =
-            &[(&self.owner, Type::TEXT), (&item, Type::TEXT), (&self.body, Type::TEXT)];
+            &[(&self.owner, Type::TEXT), (&item, Type::TEXT), (&self.body, Type::BYTEA)];
         let id = db.query_typed_one(sql, values).await?.get("id");
         let sql = "UPDATE stock SET pieces = pieces - 1 WHERE item = $1";
         db.query_typed(sql, &[(&item, Type::TEXT)]).await?;
@@ -87,13 +89,18 @@ async fn create(
     let request = Request {
         scope: &owner,
         operation: "POST /orders",
-        key: headers.get("Idempotency-Key").map(HeaderValue::as_bytes).map(String::from_utf8_lossy),
+        key: headers.get("Idempotency-Key").map(text_of),
         method: Method::POST.as_str(),
         path: uri.path(),
         body: &body,
     };
-    let order = Order { owner: &owner, body: &String::from_utf8_lossy(&body) };
+    let order = Order { owner: &owner, body: &body };
     keyed(&pool, &request, &order).await
+}
+
+/// A character for each byte, as most servers have it: so no two headers are the same text.
+fn text_of(header: &HeaderValue) -> String {
+    header.as_bytes().iter().copied().map(char::from).collect()
 }
 
 async fn show(
@@ -110,7 +117,7 @@ async fn show(
             let request: &str = row.get("request");
             Answer::new(200, format!(r#"{{"order": {id}, "request": {request}}}"#))
         }
-        None => Answer::new(404, r#"{"error": "no such order"}"#.into()),
+        None => Answer::new(404, r#"{"error": "no such order"}"#),
     };
     Ok(answer.with_headers(json!({ "Content-Type": "application/json" })))
 }

@@ -14,7 +14,7 @@ const NOT_OF_THE_ANSWER: [&str; 6] =
 pub struct Request {
     method: &'static str,
     path: String,
-    headers: Vec<(String, String)>,
+    headers: Vec<(String, Vec<u8>)>,
     body: Vec<u8>,
 }
 
@@ -27,20 +27,26 @@ pub struct Answer {
 }
 
 impl Request {
-    pub fn post(path: &str, body: &str) -> Request {
-        Request { method: "POST", path: path.into(), headers: Vec::new(), body: body.into() }
+    pub fn post(path: &str, body: impl AsRef<[u8]>) -> Request {
+        let body = body.as_ref().to_vec();
+        Request { method: "POST", path: path.into(), headers: Vec::new(), body }
     }
 
     pub fn get(path: &str) -> Request {
         Request { method: "GET", path: path.into(), headers: Vec::new(), body: Vec::new() }
     }
 
-    pub fn with(mut self, name: &str, value: &str) -> Request {
-        self.headers.push((name.into(), value.into()));
+    pub fn with(mut self, name: &str, value: impl AsRef<[u8]>) -> Request {
+        self.headers.push((name.into(), value.as_ref().to_vec()));
         self
     }
 
-    pub fn keyed(self, key: &str) -> Request {
+    /// The same request to another path.
+    pub fn to(self, path: &str) -> Request {
+        Request { path: path.into(), ..self }
+    }
+
+    pub fn keyed(self, key: impl AsRef<[u8]>) -> Request {
         self.with("Idempotency-Key", key)
     }
 }
@@ -53,12 +59,13 @@ pub fn send(address: &str, request: &Request) -> Result<Answer, ureq::Error> {
     let config = Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false);
     let agent = Agent::new_with_config(config.max_redirects(0).build());
     let url = format!("{address}{}", request.path);
+    let headers = || request.headers.iter().map(|(name, value)| (name, &value[..]));
     let mut response = if request.method == "GET" {
         let start = agent.get(url);
-        request.headers.iter().fold(start, |to, (name, value)| to.header(name, value)).call()?
+        headers().fold(start, |to, (name, value)| to.header(name, value)).call()?
     } else {
         let start = agent.post(url).header("Content-Type", "application/json");
-        let with = request.headers.iter().fold(start, |to, (name, value)| to.header(name, value));
+        let with = headers().fold(start, |to, (name, value)| to.header(name, value));
         with.send(&request.body[..])?
     };
     let mut headers = Vec::new();

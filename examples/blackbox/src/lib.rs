@@ -16,9 +16,12 @@ macro_rules! tests_of {
         $crate::tests_of!($name:
             answers::a_first_request_and_its_retries,
             answers::the_bytes_of_the_answer_are_kept,
+            answers::an_answer_without_a_body_is_sent_without_one,
+            answers::a_query_makes_no_other_request,
             answers::a_retry_written_otherwise_is_the_same_request,
             answers::another_request_under_the_same_key_is_refused,
             answers::a_key_is_wanted_and_must_be_one,
+            answers::keys_are_told_apart_byte_for_byte,
             answers::keys_of_different_users_do_not_meet,
             answers::without_a_user_nothing_happens,
             refusals::a_refusal_is_kept_and_its_effects_are_not,

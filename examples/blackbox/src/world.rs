@@ -162,12 +162,16 @@ impl<'a> User<'a> {
         &self.world.db
     }
 
-    /// The usual order, without a key.
-    pub fn order(&self) -> Request {
-        self.order_with(&format!("{{\"item\": \"{}\"}}", self.name))
+    pub fn usual_body(&self) -> String {
+        format!("{{\"item\": \"{}\"}}", self.name)
     }
 
-    pub fn order_with(&self, body: &str) -> Request {
+    /// The usual order, without a key.
+    pub fn order(&self) -> Request {
+        self.order_with(self.usual_body())
+    }
+
+    pub fn order_with(&self, body: impl AsRef<[u8]>) -> Request {
         Request::post("/orders", body).with("Authorization", &format!("Bearer {}", self.name))
     }
 

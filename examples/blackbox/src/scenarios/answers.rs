@@ -40,6 +40,26 @@ pub fn the_bytes_of_the_answer_are_kept(world: &World) {
     assert_eq!(user.orders(), 4);
 }
 
+/// An operator, or another version of the service, may have recorded an answer that has no body.
+pub fn an_answer_without_a_body_is_sent_without_one(world: &World) {
+    let user = world.user("no body");
+    for status in [200, 204] {
+        user.db().run(&format!(
+            "BEGIN;
+             SELECT FROM idempotency_claim('no body', 'POST /orders', 'k{status}',
+                 idempotency_fingerprint('POST', '/orders', '{}'));
+             SELECT FROM idempotency_complete({status}, headers => '{{\"X-Of\": \"the record\"}}');
+             COMMIT",
+            user.usual_body()
+        ));
+        let answer = user.send(&format!("k{status}"));
+        assert_eq!((answer.status, answer.text()), (status, ""));
+        assert_eq!(answer.header("x-of"), Some("the record"));
+        assert!(answer.is_replay());
+    }
+    assert_eq!((user.orders(), user.records()), (0, 2));
+}
+
 /// The fingerprint is of the JSON value; the answer is the first one's, byte for byte.
 pub fn a_retry_written_otherwise_is_the_same_request(world: &World) {
     let user = world.user("rewritten");
@@ -47,6 +67,15 @@ pub fn a_retry_written_otherwise_is_the_same_request(world: &World) {
         world.service().answer(&user.order_with("{\"item\": \"rewritten\", \"n\": 10}").keyed("k"));
     let again = user.order_with("{ \"n\":1e1,\n\"item\":\"\\u0072ewritten\" }").keyed("k");
     assert_eq!(world.service().answer(&again), first.replayed());
+    user.assert_one_effect();
+}
+
+/// The path counts up to its query. Catches a service that takes the query for a part of it.
+pub fn a_query_makes_no_other_request(world: &World) {
+    let user = world.user("query");
+    let first = world.service().answer(&user.order().to("/orders?from=mail").keyed("k"));
+    user.assert_created(&first, "{\"item\": \"query\"}", false);
+    assert_eq!(world.service().answer(&user.order().keyed("k")), first.replayed());
     user.assert_one_effect();
 }
 
@@ -80,6 +109,20 @@ pub fn a_key_is_wanted_and_must_be_one(world: &World) {
     let longest = user.send(&"k".repeat(255));
     assert_eq!(user.send(&"k".repeat(255)), longest.replayed());
     user.assert_one_effect();
+}
+
+/// Bytes that are no ASCII, and no UTF-8. Catches a service that turns what it cannot read into one
+/// character, so that different keys become the same.
+pub fn keys_are_told_apart_byte_for_byte(world: &World) {
+    let user = world.user("bytes of keys");
+    let keys: [&[u8]; 4] = [b"k\xfe", b"k\xff", b"k\xc3\xbf", b"k\xc3\x28"];
+    for (n, key) in keys.into_iter().enumerate() {
+        let request = user.order().keyed(key);
+        let first = world.service().answer(&request);
+        user.assert_created(&first, "{\"item\": \"bytes of keys\"}", false);
+        assert_eq!(world.service().answer(&request), first.replayed());
+        assert_eq!(user.orders(), n as i64 + 1, "{key:?}");
+    }
 }
 
 pub fn keys_of_different_users_do_not_meet(world: &World) {

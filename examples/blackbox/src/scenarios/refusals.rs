@@ -28,13 +28,33 @@ pub fn a_refusal_is_kept_and_its_effects_are_not(world: &World) {
 
 pub fn a_request_that_makes_no_sense_is_refused_for_good(world: &World) {
     let user = world.user("nonsense");
-    for (n, body) in ["", "{\"item\": ", "[]", "{\"item\": 5}", "\"item\""].iter().enumerate() {
-        let request = user.order_with(body).keyed(&format!("k{n}"));
+    let bodies: [&[u8]; 16] = [
+        b"",
+        b"{\"item\": ",
+        b"[]",
+        b"{\"item\": 5}",
+        b"{\"item\": null}",
+        b"{\"ITEM\": \"nonsense\"}",
+        b"\"item\"",
+        b"{\"item\": \"nonsense\"} {}",
+        b"{\"item\": \"nonsense\", \"n\": NaN}",
+        // Not UTF-8: in the item, beside it, between; cut off, too long, a surrogate; UTF-16.
+        b"{\"item\": \"nonsense\xff\"}",
+        b"{\"item\": \"nonsense\", \"n\": \"\xe2\x82\"}",
+        b"{\"item\": \"nonsense\", \"n\": \"\xc0\x80 \xed\xa0\x80\"}",
+        b"{\"item\": \"nonsense\"}\xff",
+        b"\xff\xfe{\0\"\0i\0t\0e\0m\0\"\0:\0\"\0n\0\"\0}\0",
+        // What PostgreSQL's text cannot hold.
+        b"{\"item\": \"nonsense\\u0000\"}",
+        b"{\"item\": \"nonsense\", \"n\": \"\0\"}",
+    ];
+    for (n, body) in bodies.iter().enumerate() {
+        let request = user.order_with(body).keyed(format!("k{n}"));
         let refused = world.service().answer(&request);
         refused.expect_json(400, "{\"error\": \"a JSON object with an item is wanted\"}");
-        assert_eq!(world.service().answer(&request), refused.replayed(), "{body}");
+        assert_eq!(world.service().answer(&request), refused.replayed(), "{body:?}");
     }
-    assert_eq!((user.orders(), user.records()), (0, 5));
+    assert_eq!((user.orders(), user.records()), (0, bodies.len() as i64));
 }
 
 /// Catches a service that commits what is `released`. The operation keeps nothing but successes here.
