@@ -3,7 +3,8 @@
 #     make package
 #     docker build --tag postgres-idempotency .
 #
-# Another major: make package PG=17, and --build-arg PG_MAJOR=17. New databases of a container have the extension.
+# Another major: make package PG=17, and --build-arg PG_MAJOR=17. The database that a new container
+# makes (POSTGRES_DB) has the extension; in others it is CREATE EXTENSION, as ever.
 ARG PG_MAJOR=15
 FROM postgres:${PG_MAJOR}-bookworm
 ARG PG_MAJOR

@@ -75,5 +75,6 @@ fmt: ## format the code
 lint: setup ## formatting and lints, without changing anything
 	@tools/lint
 
-clean: stop ## remove all that was built, and the throwaway server with its data
-	@rm -rf target
+clean: ## end the throwaway servers; remove them with their data, and all that was built here
+	@for server in target/server-*; do [ ! -d "$$server" ] || PG_MAJOR=$${server#target/server-} tools/server stop; done
+	@rm -rf target fuzz/target

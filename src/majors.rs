@@ -1,7 +1,7 @@
 //! What has another name or shape in other major versions of PostgreSQL: the only place that asks
 //! which one this is built for.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int};
 
 use pgrx::pg_sys;
 
@@ -18,6 +18,21 @@ pub unsafe fn xact_completion_count() -> u64 {
         #[cfg(not(any(feature = "pg15", feature = "pg16")))]
         let counted = pg_sys::TransamVariables;
         (&raw const (*counted).xactCompletionCount).read_volatile()
+    }
+}
+
+/// Has a backend's signal handled; 18 has two functions for it, and this is the one for backends
+/// (port.h).
+///
+/// # Safety
+/// The handler does only what a handler may.
+pub unsafe fn handle_signal(signal: u32, handler: unsafe extern "C-unwind" fn(c_int)) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        #[cfg(not(feature = "pg18"))]
+        pg_sys::pqsignal(signal as c_int, Some(handler));
+        #[cfg(feature = "pg18")]
+        pg_sys::pqsignal_be(signal as c_int, Some(handler));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Crashes: what was completed survives, what was claimed is free.
 
 use pg_idempotency_tests::prelude::*;
-use pg_idempotency_tests::{process, shop};
+use pg_idempotency_tests::{moves, process, shop};
 
 fn kill(session: &Session) {
     let pid = u32::try_from(session.pid()).expect("a pid is positive");
@@ -89,4 +89,37 @@ fn the_owner_is_terminated_and_the_next_one_claims_at_once() {
     db.terminate(&before.owner);
     let mut next = db.session("next");
     next.call(claim("claimed").with("wait_ms", 0)).expect("claimed");
+}
+
+/// Commits that nobody waited for may be lost, but each with its record: what was lost can be executed
+/// once, and what was not is replayed.
+#[test]
+fn commits_that_were_not_waited_for_are_lost_with_their_records() {
+    // The log is written where its buffers are full. Its writer stands still, so that something is lost.
+    let settings = ["synchronous_commit = off", "wal_buffers = 64kB"];
+    let cluster = Cluster::start("crash-asynchronous", &settings);
+    let db = cluster.database();
+    let writer: i32 = db.value("SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'");
+    let writer = u32::try_from(writer).expect("a pid is positive");
+    assert!(process::signal(writer, "STOP"), "the writer is there to be stopped");
+    let mut session = db.session("before");
+    let keys: Vec<String> = (0..200).map(|n| format!("k{n}")).collect();
+    let sent: Vec<_> = keys.iter().map(|key| moves::order(&mut session, key)).collect();
+    cluster.end("KILL");
+    assert!(process::signal(writer, "KILL"), "the writer stands still");
+    cluster.start();
+    db.reconnect();
+    let mut superuser = db.session_as(Role::Superuser, "superuser");
+    let kept: i64 = superuser.value("SELECT count(*) FROM orders");
+    assert!((1..200).contains(&kept), "{kept} are kept: all or none shows nothing");
+    moves::assert_agreement(&mut superuser, kept);
+    let mut session = db.session("after");
+    for (n, (key, sent)) in keys.iter().zip(&sent).enumerate() {
+        if n < usize::try_from(kept).expect("a count") {
+            moves::assert_replayed(&mut session, key, sent);
+        } else {
+            moves::order(&mut session, key);
+        }
+    }
+    moves::assert_agreement(&mut superuser, 200);
 }

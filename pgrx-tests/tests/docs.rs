@@ -9,7 +9,8 @@
 //! - ```` ```LANGUAGE from PATH ```` is a part of an example, word for word but for its indentation; the
 //!   example's own test runs it;
 //! - ```` ```sql signature ```` is a function's signature, and compared with the catalog;
-//! - ```` ```sh ```` may call `make` with targets that exist.
+//! - ```` ```sh run ```` is run by sh, with psql's variables for that database; any other ```` ```sh ````
+//!   may call `make` with targets that exist.
 //!
 //! After a change that is meant, `BLESS=1 cargo test --package pg_idempotency-tests --test docs`
 //! writes what was printed into the pages; read the difference before you commit it.
@@ -99,10 +100,24 @@ fn reference() -> Page {
     Page::read(paths::repository().join("docs/reference.md"))
 }
 
-/// The pages that have nothing to run.
-fn further_pages() -> [Page; 3] {
-    ["CHANGELOG.md", "CONTRIBUTING.md", "ARCHITECTURE.md"]
-        .map(|name| Page::read(paths::repository().join(name)))
+/// All pages of the repository.
+fn all_pages() -> Vec<Page> {
+    fn below(folder: &Path, into: &mut Vec<Page>) {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            if path.is_dir() && name != "target" && name != "node_modules" && !name.starts_with('.')
+            {
+                below(&path, into);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                into.push(Page::read(path));
+            }
+        }
+    }
+    let mut pages = Vec::new();
+    below(&paths::repository(), &mut pages);
+    assert!(pages.len() > 20, "{}", pages.len());
+    pages
 }
 
 // ---- running fences --------------------------------------------------------------------------
@@ -120,6 +135,7 @@ struct Example {
 enum Runner {
     Psql { role: String },
     Python,
+    Shell,
 }
 
 fn runner(page: &Page, fence: &Fence) -> Option<Runner> {
@@ -127,6 +143,7 @@ fn runner(page: &Page, fence: &Fence) -> Option<Runner> {
         ["sql"] => Some(Runner::Psql { role: Role::Superuser.name().into() }),
         ["sql", "as", role] => Some(Runner::Psql { role: (*role).into() }),
         ["python"] => Some(Runner::Python),
+        ["sh", "run"] => Some(Runner::Shell),
         ["sql", "signature"] | [_, "from", _] | ["text"] | ["sh"] | ["mermaid"] => None,
         _ => {
             panic!("{}:{}: what kind of fence is {:?}?", page.name(), fence.start, fence.info)
@@ -176,6 +193,13 @@ fn run(example: &Example, db: &Database<'_>) -> (String, bool) {
             let mut python = Command::new("/usr/bin/python3");
             python.arg("-").env("PGUSER", Role::Superuser.name());
             python
+        }
+        Runner::Shell => {
+            let mut shell = Command::new("sh");
+            let path = std::env::var("PATH").unwrap_or_default();
+            shell.env("PATH", format!("{}:{path}", paths::pg_bin().display()));
+            shell.arg("-s").env("PGUSER", Role::Superuser.name());
+            shell
         }
     };
     command.env("PGHOST", db.server().sockets()).env("PGDATABASE", db.name());
@@ -242,7 +266,12 @@ fn every_fence_does_what_the_page_says() {
 #[test]
 fn every_link_leads_somewhere() {
     let mut broken = Vec::new();
-    for page in pages().iter().chain(&further_pages()) {
+    for page in all_pages() {
+        // The book's list of pages counts from the root.
+        let folder = match &*page.name() {
+            "docs/book/SUMMARY.md" => paths::repository(),
+            _ => page.path.parent().expect("a folder").to_owned(),
+        };
         let text = page.lines.join("\n");
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             if target.contains("://") {
@@ -251,7 +280,7 @@ fn every_link_leads_somewhere() {
             let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
             let path = match file {
                 "" => page.path.clone(),
-                file => page.path.parent().expect("a folder").join(file),
+                file => folder.join(file),
             };
             let is_there = path.exists() && (anchor.is_empty() || has_anchor(&path, anchor));
             if !is_there {
@@ -280,7 +309,7 @@ fn file(name: &str) -> String {
 #[test]
 fn every_make_target_exists() {
     let makefile = file("Makefile");
-    for page in pages().iter().chain(&further_pages()) {
+    for page in all_pages() {
         for fence in page.fences().iter().filter(|fence| fence.info == "sh") {
             for line in page.text(fence).lines() {
                 let words = line.split_whitespace().skip_while(|word| *word != "make").skip(1);
@@ -292,6 +321,82 @@ fn every_make_target_exists() {
             }
         }
     }
+}
+
+/// Whether a file is there; the last part may have one asterisk.
+fn is_there(path: &str) -> bool {
+    let path = paths::repository().join(path);
+    let (folder, name) = (path.parent().expect("a folder"), path.file_name().expect("a name"));
+    let Some((start, end)) = name.to_str().and_then(|name| name.split_once('*')) else {
+        return path.exists();
+    };
+    let names = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.map(|name| name.to_string_lossy().into_owned()).any(|name| {
+        name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end)
+    })
+}
+
+/// What is named between backticks and begins with a folder of ours.
+#[test]
+fn every_file_that_is_named_is_there() {
+    const FOLDERS: [&str; 12] = [
+        "src",
+        "crates",
+        "sql",
+        "pgrx-tests",
+        "tools",
+        "docs",
+        "examples",
+        "contrib",
+        "mutants",
+        "torture",
+        "fuzz",
+        "bench",
+    ];
+    let mut seen = 0;
+    let mut missing = Vec::new();
+    for page in all_pages() {
+        let text = page.lines.iter().filter(|line| !line.starts_with("```"));
+        let text = text.map(String::as_str).collect::<Vec<_>>().join("\n");
+        for named in text.split('`').skip(1).step_by(2) {
+            let named = named.split_whitespace().next().unwrap_or_default();
+            let Some((folder, _)) = named.split_once('/') else { continue };
+            if FOLDERS.contains(&folder) && !named.contains("X.Y.Z") {
+                seen += 1;
+                if !is_there(named) {
+                    missing.push(format!("{}: {named}", page.name()));
+                }
+            }
+        }
+    }
+    assert!(seen > 40, "{seen}");
+    assert_eq!(missing, Vec::<String>::new());
+}
+
+/// CONTRIBUTING names them by file and function.
+#[test]
+fn every_test_that_notices_a_fault_is_there() {
+    let page = Page::read(paths::repository().join("CONTRIBUTING.md"));
+    let mut seen = 0;
+    for row in page.section("## Tests of the tests").lines() {
+        let columns: Vec<_> = row.split(" | ").collect();
+        let Some((name, test)) = columns.get(2).and_then(|test| test.split_once(": ")) else {
+            continue;
+        };
+        let source = file(&format!("pgrx-tests/tests/{name}.rs"));
+        assert!(source.contains(&format!("fn {test}(")), "{name}: {test}");
+        seen += 1;
+    }
+    assert!(seen >= 8, "{seen}");
+}
+
+#[test]
+fn the_major_version_is_asked_for_in_one_place() {
+    let mut files = Vec::new();
+    named_sources(&paths::repository().join("src"), &mut files);
+    let asking = files.iter().filter(|(_, source)| source.contains("feature = \"pg1"));
+    let asking: Vec<_> = asking.map(|(path, _)| path).collect();
+    assert_eq!(asking, [&paths::repository().join("src/majors.rs")]);
 }
 
 /// Without the blanks that all lines begin with, and those at their ends.
@@ -437,6 +542,22 @@ fn every_function_is_in_the_reference_with_its_signature() {
     assert_eq!(described, declared);
 }
 
+/// The reference says of whom each function is: everybody's, backends', or the owner's.
+#[test]
+fn every_function_of_the_owner_is_named_as_such() {
+    let db = Database::fresh();
+    let sql = format!(
+        "SELECT proname::text FROM pg_proc WHERE oid IN (SELECT objid {MEMBERS} AND classid = 'pg_proc'::regclass)
+         AND pronamespace <> 'idempotency'::regnamespace AND NOT has_function_privilege('backend', oid, 'EXECUTE')"
+    );
+    let owners: BTreeSet<String> = texts(&db, &sql).into_iter().collect();
+    let section = reference().section("## Functions");
+    let (_, list) = section.split_once("By the owner only:").expect("the list");
+    let list = list.split_once(". ").map_or(list, |(list, _)| list);
+    let named = list.split('`').skip(1).step_by(2).filter(|name| name.contains('_'));
+    assert_eq!(named.map(str::to_owned).collect::<BTreeSet<_>>(), owners);
+}
+
 #[test]
 fn every_parameter_is_described() {
     let db = Database::fresh();
@@ -551,16 +672,32 @@ fn every_setting_of_operations_is_described() {
 
 // ---- errors ----------------------------------------------------------------------------------
 
-/// All Rust sources of the extension.
-fn sources(folder: &Path, into: &mut Vec<String>) {
+/// All sources below a folder, Rust and SQL.
+fn named_sources(folder: &Path, into: &mut Vec<(PathBuf, String)>) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
-            sources(&path, into);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            into.push(fs::read_to_string(path).expect("a source file"));
+            named_sources(&path, into);
+        } else if path.extension().is_some_and(|kind| kind == "rs" || kind == "sql") {
+            let source = fs::read_to_string(&path).expect("a source file");
+            into.push((path, source));
         }
     }
+}
+
+/// SQLSTATE and message of what SQL raises by `RAISE condition USING MESSAGE = …`.
+fn raised_in_sql(source: &str) -> Vec<(String, String)> {
+    let raised = source.split("RAISE ").skip(1).map(|rest| {
+        let (condition, rest) = rest.split_once(" USING MESSAGE = ").expect("a message");
+        let sqlstate = match condition.trim() {
+            "null_value_not_allowed" => "22004",
+            "undefined_object" => "42704",
+            other => panic!("the SQLSTATE of {other}"),
+        };
+        let message = rest.split('\'').nth(1).expect("a literal").replace("%s", "{}");
+        (sqlstate.to_owned(), message)
+    });
+    raised.collect()
 }
 
 /// The string literal that a text starts with, and the rest.
@@ -598,6 +735,12 @@ fn errors(source: &str) -> Vec<(String, String)> {
     found
 }
 
+/// What must not be null is not named one by one.
+fn general(message: &str) -> String {
+    let is_null = message.ends_with(" must not be null");
+    if is_null { "{} must not be null".to_owned() } else { message.to_owned() }
+}
+
 /// A message as the reference writes it: what is filled in is an ellipsis.
 fn written(message: &str) -> String {
     let mut parts = message.split('{');
@@ -612,8 +755,13 @@ fn written(message: &str) -> String {
 #[test]
 fn every_error_is_described() {
     let mut files = Vec::new();
-    sources(&paths::repository().join("src"), &mut files);
-    let raised: BTreeSet<_> = files.iter().flat_map(|source| errors(source)).collect();
+    named_sources(&paths::repository().join("src"), &mut files);
+    let mut raised: BTreeSet<_> = files.iter().flat_map(|(_, source)| errors(source)).collect();
+    let mut scripts = Vec::new();
+    named_sources(&paths::repository().join("sql"), &mut scripts);
+    let by_sql = scripts.iter().flat_map(|(_, source)| raised_in_sql(source)).collect::<Vec<_>>();
+    assert!(by_sql.len() >= 2, "{by_sql:?}");
+    raised.extend(by_sql.into_iter().map(|(sqlstate, message)| (sqlstate, general(&message))));
     assert!(raised.len() > 25, "errors are found in the source: {raised:?}");
     let section = reference().section("## Errors");
     let missing: Vec<_> = raised

@@ -7,6 +7,8 @@ use pgrx::bgworkers::{BackgroundWorker, SignalWakeFlags};
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 
+use crate::majors;
+
 unsafe extern "C-unwind" {
     /// PostgreSQL's handler of SIGTERM: whatever waits then ends, a lock's waiter too.
     fn die(signal: c_int);
@@ -15,12 +17,7 @@ unsafe extern "C-unwind" {
 /// Handles the signals; from now on they arrive.
 pub fn handle_signals() {
     // SAFETY: a handler of PostgreSQL's own, for processes that check for interrupts.
-    unsafe {
-        #[cfg(not(feature = "pg18"))]
-        pg_sys::pqsignal(pg_sys::SIGTERM as c_int, Some(die));
-        #[cfg(feature = "pg18")]
-        pg_sys::pqsignal_be(pg_sys::SIGTERM as c_int, Some(die));
-    }
+    unsafe { majors::handle_signal(pg_sys::SIGTERM, die) };
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);
 }
 
