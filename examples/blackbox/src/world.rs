@@ -172,7 +172,7 @@ impl<'a> User<'a> {
     }
 
     pub fn order_with(&self, body: impl AsRef<[u8]>) -> Request {
-        Request::post("/orders", body).with("Authorization", &format!("Bearer {}", self.name))
+        Request::post("/orders", body).with("Authorization", format!("Bearer {}", self.name))
     }
 
     /// Sends the usual order to the service that runs all the time.

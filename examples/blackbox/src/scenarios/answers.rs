@@ -28,7 +28,7 @@ pub fn the_bytes_of_the_answer_are_kept(world: &World) {
         "{\"item\": \"bytes\", \"like\": \"%s %(x)s $1 ? :name \\\\x00 {} {{0}} '' -- \"}",
     ];
     for (n, body) in bodies.iter().enumerate() {
-        let request = user.order_with(body).keyed(&format!("k{n}"));
+        let request = user.order_with(body).keyed(format!("k{n}"));
         let first = world.service().answer(&request);
         user.assert_created(&first, body, false);
         assert_eq!(world.service().answer(&request), first.replayed());
@@ -104,7 +104,7 @@ pub fn a_key_is_wanted_and_must_be_one(world: &World) {
     let detail = "The idempotency key is too short.";
     problem(user.order().keyed(""), detail, "too_short");
     let detail = "The idempotency key is too long.";
-    problem(user.order().keyed(&"k".repeat(256)), detail, "too_long");
+    problem(user.order().keyed("k".repeat(256)), detail, "too_long");
     user.assert_no_effect();
     let longest = user.send(&"k".repeat(255));
     assert_eq!(user.send(&"k".repeat(255)), longest.replayed());

@@ -22,7 +22,7 @@ pub fn behind_pgbouncer_everything_is_the_same(world: &World) {
     let start = || world.start_at(As::Usual, pooler.port(), options(world.name()));
     let services = [start(), start()];
     for n in 0..12 {
-        let request = user.order().keyed(&format!("k{n}"));
+        let request = user.order().keyed(format!("k{n}"));
         let first = services[n % 2].answer(&request);
         user.assert_created(&first, "{\"item\": \"pooled\"}", false);
         for service in &services {
