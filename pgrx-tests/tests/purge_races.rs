@@ -257,7 +257,7 @@ fn a_purge_can_be_cancelled() {
 
 /// Who reads the changes by logical decoding sees the purge.
 #[test]
-fn logical_decoding_sees_what_is_purged() {
+fn what_is_purged_is_decoded_by_test_decoding() {
     let cluster = Cluster::start("purge", &["wal_level = logical"]);
     let db = cluster.database();
     expired(&db, &["k1", "k2"]);
