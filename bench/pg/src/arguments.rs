@@ -7,7 +7,7 @@ use crate::{growth, instructions, suite};
 pub const USAGE: &str = "\
 usage: idempotency-bench-pg [--quick] [--check] [--only NAME]... [--note WORDS]
        idempotency-bench-pg --instructions [--only SCRIPT]... [--with-index none|btree|brin|brin-32]
-                           [--retention INTERVAL] [--counters on|off]
+                           [--retention INTERVAL] [--counters on|off] [--caches]
        idempotency-bench-pg --key-sizes
        idempotency-bench-pg --growth RECORDS [--note WORDS]";
 
@@ -40,6 +40,7 @@ struct Words {
     index: Option<String>,
     retention: Option<String>,
     counters: Option<String>,
+    caches: bool,
     note: Option<String>,
     growth: Option<String>,
 }
@@ -65,6 +66,7 @@ fn read(mut words: impl Iterator<Item = String>) -> Result<Words, String> {
             "--check" => given.check = true,
             "--instructions" => given.instructions = true,
             "--key-sizes" => given.key_sizes = true,
+            "--caches" => given.caches = true,
             "--with-index" => once(&mut given.index, &word, words.next())?,
             "--retention" => once(&mut given.retention, &word, words.next())?,
             "--counters" => once(&mut given.counters, &word, words.next())?,
@@ -97,7 +99,7 @@ impl Words {
             (
                 "--instructions",
                 self.instructions,
-                &["--only", "--with-index", "--retention", "--counters"],
+                &["--only", "--with-index", "--retention", "--counters", "--caches"],
             ),
             ("--key-sizes", self.key_sizes, &[]),
             ("--check", self.check, &["--quick", "--only"]),
@@ -124,6 +126,7 @@ impl Words {
             ("--with-index", self.index.is_some()),
             ("--retention", self.retention.is_some()),
             ("--counters", self.counters.is_some()),
+            ("--caches", self.caches),
         ];
         given.into_iter().filter(|(_, is_given)| *is_given).map(|(option, _)| option).collect()
     }
@@ -149,7 +152,8 @@ fn instructions(words: Words) -> Result<Task, String> {
     let index = words.index.as_deref().unwrap_or(ORDINARY.index);
     let index = one_of(index, "--with-index", &INDEXES.map(|(name, _)| name))?;
     let counters = counters == "on";
-    let circumstances = Circumstances { index, retention: words.retention, counters };
+    let Words { retention, caches, .. } = words;
+    let circumstances = Circumstances { index, retention, counters, caches };
     Ok(Task::Instructions { scripts, circumstances })
 }
 
@@ -208,9 +212,10 @@ mod tests {
     #[test]
     fn circumstances_are_those_that_are_named() {
         let words = ["--instructions", "--only", "create-ours", "--with-index", "brin-32"];
-        let more = ["--retention", "30 days", "--counters", "off"];
+        let more = ["--retention", "30 days", "--counters", "off", "--caches"];
         let retention = Some("30 days".to_owned());
-        let circumstances = Circumstances { index: "brin-32", retention, counters: false };
+        let circumstances =
+            Circumstances { index: "brin-32", retention, counters: false, caches: true };
         let count = Task::Instructions { scripts: vec!["create-ours".to_owned()], circumstances };
         assert_eq!(parsed(&[&words[..], &more].concat()), Ok(count));
         refused(

@@ -2,7 +2,7 @@
 //!
 //!     idempotency-bench-pg [--quick] [--check] [--only NAME]... [--note WORDS]
 //!     idempotency-bench-pg --instructions [--only SCRIPT]... [--with-index none|btree|brin|brin-32]
-//!                          [--retention INTERVAL] [--counters on|off]
+//!                          [--retention INTERVAL] [--counters on|off] [--caches]
 //!     idempotency-bench-pg --key-sizes
 //!     idempotency-bench-pg --growth RECORDS [--note WORDS]
 //!
