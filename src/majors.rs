@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, c_int};
 
-use pgrx::pg_sys;
+use pgrx::pg_sys::{self, IndexScanDesc, Oid, Relation, Snapshot};
 
 /// How many transactions that had a transaction id have ended; the struct was renamed in 17
 /// (transam.h).
@@ -69,36 +69,63 @@ pub unsafe fn attributes<'a>(descriptor: pg_sys::TupleDesc) -> &'a [pg_sys::Form
     }
 }
 
+// For [`crate::unguarded::together`] only, as the two functions that call them.
+unsafe extern "C-unwind" {
+    #[cfg(not(feature = "pg18"))]
+    fn RelationGetPrimaryKeyIndex(relation: Relation) -> Oid;
+    #[cfg(feature = "pg18")]
+    fn RelationGetPrimaryKeyIndex(relation: Relation, deferrable_ok: bool) -> Oid;
+    #[cfg(not(feature = "pg18"))]
+    #[link_name = "index_beginscan"]
+    fn begin_scan(
+        relation: Relation,
+        index: Relation,
+        snapshot: Snapshot,
+        keys: c_int,
+        order_bys: c_int,
+    ) -> IndexScanDesc;
+    #[cfg(feature = "pg18")]
+    #[link_name = "index_beginscan"]
+    fn begin_scan(
+        relation: Relation,
+        index: Relation,
+        snapshot: Snapshot,
+        instrumentation: *mut pg_sys::IndexScanInstrumentation,
+        keys: c_int,
+        order_bys: c_int,
+    ) -> IndexScanDesc;
+}
+
 /// The index of a table's primary key; in 18 one says whether it may be deferrable.
 ///
 /// # Safety
-/// An open relation.
-pub unsafe fn primary_key(relation: pg_sys::Relation) -> pg_sys::Oid {
+/// An open relation; in [`crate::unguarded::together`].
+pub unsafe fn primary_key(relation: Relation) -> Oid {
     // SAFETY: the caller's promise.
     unsafe {
         #[cfg(not(feature = "pg18"))]
-        return pg_sys::RelationGetPrimaryKeyIndex(relation);
+        return RelationGetPrimaryKeyIndex(relation);
         #[cfg(feature = "pg18")]
-        return pg_sys::RelationGetPrimaryKeyIndex(relation, false);
+        return RelationGetPrimaryKeyIndex(relation, false);
     }
 }
 
 /// Starts an index scan; in 18 one can have it measured.
 ///
 /// # Safety
-/// As index_beginscan says.
+/// As index_beginscan says; in [`crate::unguarded::together`].
 pub unsafe fn index_beginscan(
-    relation: pg_sys::Relation,
-    index: pg_sys::Relation,
-    snapshot: pg_sys::Snapshot,
+    relation: Relation,
+    index: Relation,
+    snapshot: Snapshot,
     keys: i32,
-) -> pg_sys::IndexScanDesc {
+) -> IndexScanDesc {
     // SAFETY: the caller's promise.
     unsafe {
         #[cfg(not(feature = "pg18"))]
-        return pg_sys::index_beginscan(relation, index, snapshot, keys, 0);
+        return begin_scan(relation, index, snapshot, keys, 0);
         #[cfg(feature = "pg18")]
-        return pg_sys::index_beginscan(relation, index, snapshot, std::ptr::null_mut(), keys, 0);
+        return begin_scan(relation, index, snapshot, std::ptr::null_mut(), keys, 0);
     }
 }
 

@@ -6,9 +6,10 @@
 //! one after the other, with nothing in between that would have to unwind: [`together`].
 
 use pgrx::pg_sys::{
-    Datum, EState, HeapTuple, HeapTupleHeader, Index, IndexScanDesc, LOCKMODE, List, Oid, Relation,
-    ResultRelInfo, ScanDirection, ScanKey, TimestampTz, TransactionId, TupleDesc, TupleTableSlot,
-    TupleTableSlotOps,
+    self, AttrNumber, Datum, EState, HeapTuple, HeapTupleHeader, Index, IndexScanDesc, LOCKMODE,
+    LOCKTAG, List, LockAcquireResult, MemoryContext, MemoryContextCallback, Oid, RegProcedure,
+    Relation, ResultRelInfo, ScanDirection, ScanKey, StrategyNumber, TimestampTz, TransactionId,
+    TupleDesc, TupleTableSlot, TupleTableSlotOps,
 };
 use std::ffi::{c_int, c_void};
 
@@ -22,13 +23,38 @@ pub unsafe fn together<R>(f: impl FnOnce() -> R) -> R {
     unsafe { pgrx::pg_sys::ffi::pg_guard_ffi_boundary(f) }
 }
 
-// Nothing is raised by these: each reads a variable of this backend's, or the clock.
+/// The most that one piece of memory can have (memutils.h).
+const MAX_ALLOC_SIZE: usize = 0x3fff_ffff;
+
+/// So many bytes of the current memory context. Raises what palloc raises.
+pub fn allocate(size: usize) -> *mut c_void {
+    // SAFETY: of this size, and told not to for want of memory, palloc_extended raises nothing (mcxt.c).
+    // What it would have raised, palloc does, which is guarded.
+    unsafe {
+        let no_error = pg_sys::MCXT_ALLOC_NO_OOM as c_int;
+        let allowed = size <= MAX_ALLOC_SIZE;
+        let memory = if allowed { palloc_extended(size, no_error) } else { std::ptr::null_mut() };
+        if memory.is_null() { pg_sys::palloc(size) } else { memory }
+    }
+}
+
+unsafe extern "C-unwind" {
+    fn palloc_extended(size: usize, flags: c_int) -> *mut c_void;
+}
+
+// Nothing is raised by these: each reads or sets variables of this backend's, or reads the clock.
 unsafe extern "C-unwind" {
     pub fn GetCurrentTimestamp() -> TimestampTz;
     pub fn GetCurrentTransactionNestLevel() -> c_int;
     pub fn GetDatabaseEncoding() -> c_int;
     pub fn GetTopTransactionIdIfAny() -> TransactionId;
+    pub fn GetUserIdAndSecContext(user: *mut Oid, context: *mut c_int);
     pub fn IsInParallelMode() -> bool;
+    pub fn MemoryContextRegisterResetCallback(
+        context: MemoryContext,
+        callback: *mut MemoryContextCallback,
+    );
+    pub fn SetUserIdAndSecContext(user: Oid, context: c_int);
 }
 
 // For `together` only. Their signatures are the same in all majors.
@@ -67,7 +93,21 @@ unsafe extern "C-unwind" {
         partition_root: *mut ResultRelInfo,
         instrument: c_int,
     );
+    pub fn LockAcquire(
+        tag: *const LOCKTAG,
+        lock: LOCKMODE,
+        for_session: bool,
+        dont_wait: bool,
+    ) -> LockAcquireResult::Type;
     pub fn LockRelationOid(relation: Oid, lock: LOCKMODE);
+    pub fn MemoryContextAlloc(context: MemoryContext, size: usize) -> *mut c_void;
+    pub fn ScanKeyInit(
+        key: ScanKey,
+        column: AttrNumber,
+        strategy: StrategyNumber,
+        function: RegProcedure,
+        value: Datum,
+    );
     pub fn UnlockRelationOid(relation: Oid, lock: LOCKMODE);
     pub fn get_func_rettype(function: Oid) -> Oid;
     pub fn heap_copytuple(tuple: HeapTuple) -> HeapTuple;
@@ -101,6 +141,7 @@ unsafe extern "C-unwind" {
     pub fn lookup_rowtype_tupdesc(row_type: Oid, modifier: i32) -> TupleDesc;
     pub fn palloc(size: usize) -> *mut c_void;
     pub fn palloc0(size: usize) -> *mut c_void;
+    pub fn pfree(memory: *mut c_void);
     pub fn table_open(table: Oid, lock: LOCKMODE) -> Relation;
     pub fn table_slot_create(relation: Relation, slots: *mut *mut List) -> *mut TupleTableSlot;
 }

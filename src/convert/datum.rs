@@ -45,16 +45,22 @@ pub fn bytea(bytes: &[u8]) -> pg_sys::Datum {
 
 /// Where there are too many bytes for a value, PostgreSQL refuses.
 fn varlena(bytes: &[u8]) -> pg_sys::Datum {
-    let length = c_int::try_from(bytes.len()).unwrap_or(c_int::MAX);
-    // SAFETY: copies so many bytes, of which there are at least as many.
-    unsafe { pg_sys::cstring_to_text_with_len(bytes.as_ptr().cast(), length) }.into()
+    let size = pg_sys::VARHDRSZ + bytes.len();
+    let varlena = unguarded::allocate(size).cast::<pg_sys::varlena>();
+    // SAFETY: there is room for the header and the bytes; no memory of PostgreSQL's has a size beyond i32.
+    unsafe {
+        pgrx::set_varsize_4b(varlena, size as i32);
+        let data = varlena.cast::<u8>().add(pg_sys::VARHDRSZ);
+        data.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+    }
+    varlena.into()
 }
 
 /// `uuid`.
 pub fn uuid(id: uuid::Uuid) -> pg_sys::Datum {
     // SAFETY: pg_uuid_t is 16 bytes (uuid.h).
     unsafe {
-        let copy = pg_sys::palloc(16).cast::<u8>();
+        let copy = unguarded::allocate(16).cast::<u8>();
         copy.copy_from_nonoverlapping(id.as_bytes().as_ptr(), 16);
         pg_sys::Datum::from(copy)
     }

@@ -101,27 +101,32 @@ unsafe impl BoxRet for Outcome {
         // replaces values that are still in a TOAST table, as a composite datum must not hold any.
         unsafe {
             let function = (*(*fcinfo.as_mut_ptr()).flinfo).fn_oid;
-            let descriptor = unguarded::together(|| {
-                unguarded::lookup_rowtype_tupdesc(unguarded::get_func_rettype(function), -1)
-            });
-            check(descriptor, COLUMNS);
             let (values, nulls) = (self.values.as_mut_ptr(), self.nulls.as_mut_ptr());
             let composite = unguarded::together(|| {
+                let result = unguarded::get_func_rettype(function);
+                let descriptor = unguarded::lookup_rowtype_tupdesc(result, -1);
+                if !has_columns(descriptor, COLUMNS) {
+                    release(descriptor);
+                    return None;
+                }
                 let tuple = unguarded::heap_form_tuple(descriptor, values, nulls);
                 release(descriptor);
-                unguarded::HeapTupleHeaderGetDatum((*tuple).t_data)
+                Some(unguarded::HeapTupleHeaderGetDatum((*tuple).t_data))
             });
-            fcinfo.return_raw_datum(composite)
+            fcinfo.return_raw_datum(composite.unwrap_or_else(|| raise_unexpected()))
         }
     }
 }
 
-/// Raises where the SQL objects are newer or older than this library.
-unsafe fn check(descriptor: pg_sys::TupleDesc, columns: usize) {
+unsafe fn has_columns(descriptor: pg_sys::TupleDesc, columns: usize) -> bool {
     // SAFETY: the caller's descriptor is alive.
-    if unsafe { (*descriptor).natts } as usize != columns {
-        Error::not_installed("The type idempotency_outcome is not as expected.".into()).raise();
-    }
+    unsafe { (*descriptor).natts as usize == columns }
+}
+
+/// The SQL objects are newer or older than this library.
+#[cold]
+fn raise_unexpected() -> ! {
+    Error::not_installed("The type idempotency_outcome is not as expected.".into()).raise()
 }
 
 /// ReleaseTupleDesc of tupdesc.h: descriptors of the type cache are counted, others are not.
@@ -145,7 +150,9 @@ unsafe impl BoxRet for Rows {
         unsafe {
             pg_sys::InitMaterializedSRF(fcinfo.as_mut_ptr(), 0);
             let result = (*fcinfo.as_mut_ptr()).resultinfo.cast::<pg_sys::ReturnSetInfo>();
-            check((*result).setDesc, COLUMNS + 1);
+            if !has_columns((*result).setDesc, COLUMNS + 1) {
+                raise_unexpected();
+            }
             for (i, row) in self.0.iter().enumerate() {
                 put_row(result, i as i32 + 1, row);
             }

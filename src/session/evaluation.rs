@@ -12,6 +12,8 @@ use idempotency_core::identity::Identity;
 use pgrx::pg_sys;
 use uuid::Uuid;
 
+use crate::unguarded;
+
 thread_local! {
     /// Who was called for, by its digest, in which memory context.
     static CALLS: RefCell<Vec<(usize, Uuid)>> = const { RefCell::new(Vec::new()) };
@@ -36,15 +38,15 @@ pub fn is_repeated(identity: &Identity) -> bool {
     repeated
 }
 
+/// The context is the current one.
 unsafe fn forget_when_reset(context: pg_sys::MemoryContext) {
     // SAFETY: the callback struct lives in the context whose reset calls and then frees it.
     unsafe {
         let size = size_of::<pg_sys::MemoryContextCallback>();
-        let callback =
-            pg_sys::MemoryContextAlloc(context, size).cast::<pg_sys::MemoryContextCallback>();
+        let callback = unguarded::allocate(size).cast::<pg_sys::MemoryContextCallback>();
         (*callback).func = Some(forget);
         (*callback).arg = context.cast();
-        pg_sys::MemoryContextRegisterResetCallback(context, callback);
+        unguarded::MemoryContextRegisterResetCallback(context, callback);
     }
 }
 

@@ -10,6 +10,7 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 
 use super::subtransaction;
+use crate::unguarded;
 
 /// The class of our locks: "IK" in ASCII.
 pub const CLASS: u16 = 0x494B;
@@ -88,8 +89,11 @@ impl KeyLock {
             // and the next request for the lock crashes (lock.c, GrantLockLocal). So a piece of that size
             // is asked for, and given back for LockAcquire to find.
             let owners = 8 * size_of::<pg_sys::LOCALLOCKOWNER>();
-            pg_sys::pfree(pg_sys::MemoryContextAlloc(pg_sys::TopMemoryContext, owners));
-            pg_sys::LockAcquire(&self.0, pg_sys::ExclusiveLock as i32, false, dont_wait)
+            unguarded::together(|| {
+                let context = pg_sys::TopMemoryContext;
+                unguarded::pfree(unguarded::MemoryContextAlloc(context, owners));
+                unguarded::LockAcquire(&self.0, pg_sys::ExclusiveLock as i32, false, dont_wait)
+            })
         }
     }
 }

@@ -133,7 +133,7 @@ impl Table {
     fn first_column_is_key(&self) -> bool {
         // SAFETY: the table is open, and so is its index while it is looked at.
         unsafe {
-            let index = majors::primary_key(self.relation);
+            let index = unguarded::together(|| majors::primary_key(self.relation));
             if index == pg_sys::InvalidOid {
                 return false;
             }
@@ -152,24 +152,11 @@ impl Table {
     ) -> Option<[Option<pg_sys::Datum>; COLUMNS]> {
         // SAFETY: the caller's promise; whatever raises in between, the transaction's abort cleans up.
         unsafe {
-            let relation = self.relation;
-            let index = majors::primary_key(relation);
-            let (index, slot) = unguarded::together(|| {
-                let index = unguarded::index_open(index, pg_sys::AccessShareLock as i32);
-                (index, unguarded::table_slot_create(relation, null_mut()))
-            });
-            let mut key = self.layout.scan_key(key);
-            let key = &raw mut key;
-            let snapshot = &raw mut pg_sys::SnapshotSelfData;
-            let scan = majors::index_beginscan(relation, index, snapshot, 1);
             unguarded::together(|| {
-                unguarded::index_rescan(scan, key, 1, null_mut(), 0);
-                let forward = pg_sys::ScanDirection::ForwardScanDirection;
-                let found = unguarded::index_getnext_slot(scan, forward, slot);
-                let row = if found { Some(copy_unguarded(relation, slot)) } else { None };
-                unguarded::index_endscan(scan);
+                let slot = unguarded::table_slot_create(self.relation, null_mut());
+                let found = self.fetch(slot, key);
+                let row = if found { Some(copy_unguarded(self.relation, slot)) } else { None };
                 unguarded::ExecDropSingleTupleTableSlot(slot);
-                unguarded::index_close(index, pg_sys::NoLock as i32);
                 row
             })
         }
@@ -181,31 +168,37 @@ impl Table {
     /// The slot is the table's, and the key of the type of the first column.
     pub unsafe fn find_in(&self, slot: *mut pg_sys::TupleTableSlot, key: pg_sys::Datum) -> bool {
         // SAFETY: the caller's promise; whatever raises in between, the transaction's abort cleans up.
+        unsafe { unguarded::together(|| self.fetch(slot, key)) }
+    }
+
+    /// The same, for [`unguarded::together`].
+    unsafe fn fetch(&self, slot: *mut pg_sys::TupleTableSlot, key: pg_sys::Datum) -> bool {
+        // SAFETY: the caller's promise. A slot keeps its row's page itself.
         unsafe {
             let index = majors::primary_key(self.relation);
-            let index = pg_sys::index_open(index, pg_sys::AccessShareLock as i32);
+            let index = unguarded::index_open(index, pg_sys::AccessShareLock as i32);
             let mut key = self.layout.scan_key(key);
             let snapshot = &raw mut pg_sys::SnapshotSelfData;
             let scan = majors::index_beginscan(self.relation, index, snapshot, 1);
-            pg_sys::index_rescan(scan, &mut key, 1, std::ptr::null_mut(), 0);
+            unguarded::index_rescan(scan, &raw mut key, 1, null_mut(), 0);
             let forward = pg_sys::ScanDirection::ForwardScanDirection;
-            let found = pg_sys::index_getnext_slot(scan, forward, slot);
-            pg_sys::index_endscan(scan);
-            pg_sys::index_close(index, pg_sys::NoLock as i32);
+            let found = unguarded::index_getnext_slot(scan, forward, slot);
+            unguarded::index_endscan(scan);
+            unguarded::index_close(index, pg_sys::NoLock as i32);
             found
         }
     }
 }
 
 impl Layout {
-    /// The primary key, which is the first column, equal to a value.
-    fn scan_key(&self, value: pg_sys::Datum) -> pg_sys::ScanKeyData {
+    /// The primary key, which is the first column, equal to a value; for [`unguarded::together`].
+    unsafe fn scan_key(&self, value: pg_sys::Datum) -> pg_sys::ScanKeyData {
         let mut key = pg_sys::ScanKeyData::default();
-        let is_uuid = self.columns[0] == pg_sys::UUIDOID;
+        let is_uuid = self.columns.first() == Some(&pg_sys::UUIDOID);
         let function = if is_uuid { pg_sys::F_UUID_EQ } else { pg_sys::F_TEXTEQ };
         let equal = pg_sys::BTEqualStrategyNumber as u16;
         // SAFETY: an ordinary scan key, as genam.h describes it.
-        unsafe { pg_sys::ScanKeyInit(&mut key, 1, equal, function.into(), value) };
+        unsafe { unguarded::ScanKeyInit(&raw mut key, 1, equal, function.into(), value) };
         key
     }
 
@@ -239,11 +232,11 @@ unsafe fn as_user<R>(user: pg_sys::Oid, more: u32, f: impl FnOnce() -> R) -> R {
     let (mut caller, mut context) = (pg_sys::InvalidOid, 0);
     // SAFETY: after an error the abort of the (sub)transaction puts the caller back (xact.c).
     unsafe {
-        pg_sys::GetUserIdAndSecContext(&mut caller, &mut context);
+        unguarded::GetUserIdAndSecContext(&mut caller, &mut context);
         let flags = pg_sys::SECURITY_LOCAL_USERID_CHANGE | pg_sys::SECURITY_NOFORCE_RLS | more;
-        pg_sys::SetUserIdAndSecContext(user, context | flags as i32);
+        unguarded::SetUserIdAndSecContext(user, context | flags as i32);
         let result = f();
-        pg_sys::SetUserIdAndSecContext(caller, context);
+        unguarded::SetUserIdAndSecContext(caller, context);
         result
     }
 }

@@ -12,7 +12,7 @@ use pgrx::pg_sys;
 
 use super::relation::{SCHEMA, Table};
 use crate::convert::datum;
-use crate::majors;
+use crate::{majors, unguarded};
 
 /// A time in a table, and the index that has the rows in its order, NULLs left out.
 pub struct ByTime {
@@ -88,7 +88,9 @@ impl Walk {
             let function = pg_sys::F_TIMESTAMPTZ_LE.into();
             pg_sys::ScanKeyInit(&mut key, 1, not_after, function, until.into());
             let snapshot = &raw mut pg_sys::SnapshotSelfData;
-            let scan = majors::index_beginscan(table.relation(), index, snapshot, 1);
+            let scan = unguarded::together(|| {
+                majors::index_beginscan(table.relation(), index, snapshot, 1)
+            });
             pg_sys::index_rescan(scan, &mut key, 1, null_mut(), 0);
             Self { slot, over: Over::Index(index, scan) }
         }
