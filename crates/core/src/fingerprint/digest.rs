@@ -8,9 +8,6 @@ use super::canonical::{OutOfMemory, Sink};
 /// What is hashed at once. Many members are a few bytes long, and the hash takes 64 at a time.
 const STAGE: usize = 8 * 1024;
 
-/// Parts up to this length are copied as if they had it.
-const FIXED: usize = 64;
-
 enum Function {
     Sha256(Sha256),
     Hmac(Hmac<Sha256>),
@@ -87,21 +84,5 @@ impl Sink for Digest {
             }
         }
         Ok(())
-    }
-
-    #[inline(always)]
-    fn put_part(&mut self, text: &[u8], start: usize, end: usize) -> Result<(), OutOfMemory> {
-        // A copy of a fixed length takes a few instructions, one of an unknown length a call and
-        // a guess. What is too much is overwritten by what comes next.
-        let length = end - start;
-        if length <= FIXED
-            && let Some(from) = text[start..].first_chunk::<FIXED>()
-            && let Some(to) = self.stage[self.staged..].first_chunk_mut::<FIXED>()
-        {
-            *to = *from;
-            self.staged += length;
-            return Ok(());
-        }
-        self.put(&text[start..end])
     }
 }

@@ -13,15 +13,6 @@ pub(in crate::fingerprint) trait Sink {
     /// # Errors
     /// There is no room for them.
     fn put(&mut self, bytes: &[u8]) -> Result<(), OutOfMemory>;
-
-    /// Takes `text` from `start` to `end`. What follows may be read too, and ignored.
-    ///
-    /// # Errors
-    /// There is no room for them.
-    #[inline]
-    fn put_part(&mut self, text: &[u8], start: usize, end: usize) -> Result<(), OutOfMemory> {
-        self.put(&text[start..end])
-    }
 }
 
 impl Sink for Vec<u8> {
@@ -65,10 +56,9 @@ pub(super) fn emit(
         sink,
         pace,
     };
-    let mut next = Some(Stretch { start: 0, end: text.len() as u32, container: 0 });
-    while let Some(stretch) = next {
-        emitter.stretch(stretch)?;
-        next = emitter.members()?;
+    let mut next = emitter.stretch(Stretch { start: 0, end: text.len() as u32, container: 0 })?;
+    while let Some(open) = next.or_else(|| emitter.open.pop()) {
+        next = emitter.members(open)?;
     }
     Ok(())
 }
@@ -95,30 +85,34 @@ struct Emitter<'e, 'p, S> {
     containers: &'e [Reordered],
     arranged: &'e [(u32, u32)],
     deferred: bool,
+    /// The containers around the one that is being written.
     open: Vec<Open>,
     sink: &'e mut S,
     pace: &'e mut Pace<'p>,
 }
 
 impl<S: Sink> Emitter<'_, '_, S> {
-    /// Writes a stretch up to the first container in it that is reordered and has such inside, and
-    /// opens that one.
+    /// Writes a stretch; or only up to the first container in it that is reordered and has such
+    /// inside, and returns that one, to be written next.
     #[inline(always)]
-    fn stretch(&mut self, stretch: Stretch) -> Result<(), OutOfMemory> {
+    fn stretch(&mut self, stretch: Stretch) -> Result<Option<Open>, OutOfMemory> {
         let Stretch { mut start, end, mut container } = stretch;
-        while let Some(found) = self.container_before(container, end) {
+        while let Some(found) = self.containers.get(container)
+            && found.start < end
+        {
             if found.is_reordered() {
                 self.write(start, found.start)?;
                 if found.next as usize > container + 1 {
-                    return push(&mut self.open, Open { container, member: found.first, end });
+                    return Ok(Some(Open { container, member: found.first, end }));
                 }
-                self.flat_members(&found)?;
+                self.flat_members(found)?;
                 start = found.end;
             }
             container += 1;
             self.pace.spend(1);
         }
-        self.write(start, end)
+        self.write(start, end)?;
+        Ok(None)
     }
 
     /// Writes the members of a container without reordered ones inside.
@@ -132,30 +126,24 @@ impl<S: Sink> Emitter<'_, '_, S> {
         Ok(())
     }
 
+    /// Writes the members of a container, and what follows it in its stretch; or only up to a
+    /// container that is returned, to be written next.
     #[inline(always)]
-    fn container_before(&self, container: usize, end: u32) -> Option<Reordered> {
-        self.containers.get(container).filter(|found| found.start < end).copied()
-    }
-
-    /// Writes the members of the innermost open container, up to one with a container inside.
-    /// Returns that member, or what follows the container, or nothing if none is open.
-    #[inline(always)]
-    fn members(&mut self) -> Result<Option<Stretch>, OutOfMemory> {
-        let Some(open) = self.open.pop() else { return Ok(None) };
-        let reordered = self.containers[open.container];
+    fn members(&mut self, open: Open) -> Result<Option<Open>, OutOfMemory> {
+        let reordered = &self.containers[open.container];
         let (first, next) = (open.container + 1, reordered.next as usize);
         let inside = &self.containers[first..next];
         let members = &self.arranged[open.member as usize..reordered.last as usize];
         for (member, &(start, end)) in (open.member..).zip(members) {
             let before = inside.partition_point(|found| found.start <= start);
             let start = if member > reordered.first { self.comma(start)? } else { start };
-            if inside.get(before).is_some_and(|found| found.start < end) {
+            let stretch = Stretch { start, end, container: first + before };
+            if let Some(inner) = self.stretch(stretch)? {
                 push(&mut self.open, Open { member: member + 1, ..open })?;
-                return Ok(Some(Stretch { start, end, container: first + before }));
+                return Ok(Some(inner));
             }
-            self.write(start, end)?;
         }
-        Ok(Some(Stretch { start: reordered.end, end: open.end, container: next }))
+        self.stretch(Stretch { start: reordered.end, end: open.end, container: next })
     }
 
     /// Writes a comma before the member that starts at `start`; or has it written with the member,
@@ -169,27 +157,13 @@ impl<S: Sink> Emitter<'_, '_, S> {
         Ok(start)
     }
 
-    #[inline(always)]
     fn write(&mut self, start: u32, end: u32) -> Result<(), OutOfMemory> {
-        let (start, end) = (start as usize, end as usize);
-        if self.deferred || end - start > Pace::STEP {
-            return put_far(&self.text[start..end], self.deferred, self.sink, self.pace);
+        let text = &self.text[start as usize..end as usize];
+        match self.deferred {
+            true => put_expanded(text, self.sink, self.pace),
+            false => put_all(text, self.sink, self.pace),
         }
-        self.pace.spend(end - start);
-        self.sink.put_part(self.text, start, end)
     }
-}
-
-/// Writes text that is long, or in which numbers may be deferred.
-#[cold]
-#[inline(never)]
-fn put_far(
-    text: &[u8],
-    deferred: bool,
-    sink: &mut impl Sink,
-    pace: &mut Pace<'_>,
-) -> Result<(), OutOfMemory> {
-    if deferred { put_expanded(text, sink, pace) } else { put_all(text, sink, pace) }
 }
 
 /// Writes text and brings the numbers in it that are marked into canonical form.

@@ -32,9 +32,6 @@ pub(super) trait Listing: Default {
     /// Notes the next member of the innermost open object, which starts at `start`.
     fn start_member(&mut self, key: u64, start: u32, text: &Text<'_>) -> Result<(), OutOfMemory>;
 
-    /// Notes where that member ends.
-    fn end_member(&mut self, end: u32);
-
     /// Leaves that member out.
     fn leave_out(&mut self);
 
@@ -52,7 +49,7 @@ pub(super) trait Listing: Default {
         &mut self,
         mark: Mark,
         rest: &[u8],
-        text: &Text<'_>,
+        text: &mut Text<'_>,
         pace: &mut Pace<'_>,
     ) -> Result<(), Fault>;
 

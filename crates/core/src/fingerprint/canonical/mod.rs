@@ -3,9 +3,9 @@
 //!
 //! `parse` reads the body once. It checks it and makes a *text*: the body without white space,
 //! every token in canonical form (`string`, `number`, `es6`), members in the order in which they
-//! came. Mostly that is the body itself, so `text` copies only from the first difference on.
-//! `outline` keeps, for each object whose members have to change places, their order (`order`).
-//! `emit` writes the text in that order. Where all this would take more than twice the body, `sparing`
+//! came. Mostly that is the body itself, so `text` copies only from the first difference on. Where
+//! members have to change places (`order`), `outline` has the text of a small object rearranged as soon
+//! as the object ends, and keeps their order for a larger one. `emit` writes the text in that order. Where all this would take more than twice the body, `sparing`
 //! keeps less, and `respell` writes from the body itself. No part recurses, none is slower than linear but for the
 //! sorting.
 

@@ -18,7 +18,7 @@ pub(super) struct Member {
     pub(super) key: u64,
     /// The position in the text of the name's opening quotation mark.
     pub(super) start: u32,
-    /// The position after its value, 0 before that is known; `start` if the member is left out.
+    /// The position after its value, 0 as long as that is not noted; `start` if the member is left out.
     pub(super) end: u32,
 }
 
@@ -98,33 +98,26 @@ pub(super) fn plain_key(input: &[u8], start: usize, length: usize) -> u64 {
     }
 }
 
-/// An object with at most so many members is sorted by [`of_few`].
-const FEW: usize = 32;
+/// An object with at most so many members is sorted by [`find_places`].
+pub(super) const FEW: usize = 32;
 
-/// The order of a few members: their numbers. None if there are more, or if two keys are equal.
+/// Finds the place of each of at most [`FEW`] members in the order of their keys, among zeros. False
+/// if two keys are equal.
 ///
-/// Insertion into a list of small numbers: most objects are small, and to move the members
-/// themselves right after they were written would wait for the writing.
+/// Each is compared with each: most objects are small, and here is no branch to be guessed. The place
+/// of a member is the number of smaller keys, so members with equal keys share one.
 #[inline(always)]
-pub(super) fn of_few(members: &[Member]) -> Option<[u8; FEW]> {
-    let mut order = [0; FEW];
-    if members.len() > FEW {
-        return None;
-    }
+pub(super) fn find_places(members: &[Member], places: &mut [u8; FEW]) -> bool {
     for (i, member) in members.iter().enumerate() {
-        let mut place = i;
-        while place > 0 {
-            let before = order[place - 1];
-            match members[usize::from(before)].key.cmp(&member.key) {
-                Ordering::Less => break,
-                Ordering::Equal => return None,
-                Ordering::Greater => order[place] = before,
-            }
-            place -= 1;
+        let mut place = 0;
+        for (other, others_place) in members[..i].iter().zip(&mut *places) {
+            place += u8::from(other.key < member.key);
+            *others_place += u8::from(other.key > member.key);
         }
-        order[place] = i as u8;
+        places[i] = place;
     }
-    Some(order)
+    let taken = places[..members.len()].iter().fold(0, |taken: u64, place| taken | 1 << place);
+    taken == (1 << members.len()) - 1
 }
 
 /// Members whose names agree in the first bytes of their spelling.

@@ -3,7 +3,7 @@
 use super::error::OutOfMemory;
 use super::listing::{Listing, Mark};
 use super::order::{self, Fault, Member};
-use super::text::Text;
+use super::text::{self, Text};
 use crate::fingerprint::pace::Pace;
 
 /// A container with members in another order than in the text, or without some of them.
@@ -72,23 +72,16 @@ impl Listing for Outline {
         }
     }
 
-    #[inline(always)]
-    fn end_member(&mut self, end: u32) {
-        if let Some(member) = self.noted.last_mut()
-            && member.end == 0
-        {
-            member.end = end;
-        }
-    }
-
     /// Of an array's elements only those are noted that are left out.
     fn leave_out_element(&mut self, start: u32, text: &Text<'_>) -> Result<(), OutOfMemory> {
         self.start_member(0, start, text)
     }
 
     fn end_element(&mut self, mark: Mark, end: u32) {
-        if self.noted.len() > mark.noted() {
-            self.end_member(end);
+        if let Some(left_out) = self.noted[mark.noted()..].last_mut()
+            && left_out.end == 0
+        {
+            left_out.end = end;
         }
     }
 
@@ -97,20 +90,19 @@ impl Listing for Outline {
         &mut self,
         mark: Mark,
         rest: &[u8],
-        text: &Text<'_>,
+        text: &mut Text<'_>,
         pace: &mut Pace<'_>,
     ) -> Result<(), Fault> {
         let members = &self.noted[mark.noted()..];
         pace.spend(size_of_val(members));
         if members.is_sorted_by(|a, b| a.key < b.key) {
-            self.close_sorted(mark, rest, text, pace)?;
-        } else if let Some(order) = order::of_few(members) {
-            let order = &order[..members.len()];
-            self.arrange(mark, order.iter().map(|&i| usize::from(i)), rest, text, pace)?;
-        } else {
-            self.close_large(mark, rest, text, pace)?;
+            return Ok(self.close_sorted(mark, rest, text, pace)?);
         }
-        Ok(())
+        if self.is_small(mark, text.position(rest)) && self.rearrange(mark, rest, text)? {
+            self.close_unchanged(mark);
+            return Ok(());
+        }
+        self.close_large(mark, rest, text, pace)
     }
 
     /// What is left of an array is written in stretches, as if they were members.
@@ -151,7 +143,7 @@ impl Outline {
     fn grow_noted(&mut self, text: &Text<'_>) -> Result<(), OutOfMemory> {
         const LARGE: usize = 64 * 1024;
         let length = self.noted.len();
-        let wanted = if length < LARGE { length.max(16) } else { length / 4 };
+        let wanted = if length < LARGE { length.max(32) } else { length / 4 };
         Ok(self.noted.try_reserve_exact(text.allow::<Member>(wanted, 1)?)?)
     }
 
@@ -164,10 +156,10 @@ impl Outline {
         text: &Text<'_>,
         pace: &mut Pace<'_>,
     ) -> Result<(), OutOfMemory> {
-        let members = &self.noted[mark.noted()..];
+        let members = &mut self.noted[mark.noted()..];
         if self.incomplete && !members.iter().all(Member::is_kept) {
-            let count = members.len();
-            return self.arrange(mark, 0..count, rest, text, pace);
+            note_ends(members, text.position(rest), pace);
+            return self.arrange(mark, rest, text, pace);
         }
         self.close_unchanged(mark);
         Ok(())
@@ -182,7 +174,40 @@ impl Outline {
         }
     }
 
-    /// Closes an object with many members, or with names that begin alike.
+    /// Whether an object that ends at `end` is a small one in which nothing is listed, nor left out.
+    #[inline(always)]
+    fn is_small(&self, mark: Mark, end: u32) -> bool {
+        let start = self.containers[mark.container as usize].start;
+        (end - start) as usize <= text::LONGEST
+            && self.noted.len() - mark.noted() <= order::FEW
+            && self.containers.len() == mark.container as usize + 1
+            && !self.incomplete
+    }
+
+    /// Brings the members of a small object into order in the text itself, so that there is nothing
+    /// to be listed. False if two names begin alike.
+    #[inline(always)]
+    fn rearrange(
+        &mut self,
+        mark: Mark,
+        rest: &[u8],
+        text: &mut Text<'_>,
+    ) -> Result<bool, OutOfMemory> {
+        let members = &self.noted[mark.noted()..];
+        let (mut places, mut parts) = ([0; order::FEW], [(0, 0); order::FEW]);
+        if !order::find_places(members, &mut places) {
+            return Ok(false);
+        }
+        let mut end = text.position(rest);
+        for (member, &place) in members.iter().zip(&places).rev() {
+            parts[usize::from(place)] = (member.start, end);
+            end = member.start - 1;
+        }
+        text.rearrange(end + 1, rest, &parts[..members.len()])?;
+        Ok(true)
+    }
+
+    /// Closes an object with many members, with names that begin alike, or with members left out.
     #[inline(never)]
     fn close_large(
         &mut self,
@@ -192,6 +217,7 @@ impl Outline {
         pace: &mut Pace<'_>,
     ) -> Result<(), Fault> {
         let members = &mut self.noted[mark.noted()..];
+        note_ends(members, text.position(rest), pace);
         if let Err(fault) = order::sort(members, text, pace) {
             return Err(match fault {
                 Fault::Duplicate(start) => Fault::Duplicate(earlier(members, start, pace)),
@@ -201,28 +227,24 @@ impl Outline {
         if members.is_sorted_by_key(|member| member.start) {
             return Ok(self.close_sorted(mark, rest, text, pace)?);
         }
-        let count = members.len();
-        Ok(self.arrange(mark, 0..count, rest, text, pace)?)
+        Ok(self.arrange(mark, rest, text, pace)?)
     }
 
-    /// Closes a container whose members, of which `order` has the numbers, are written in that
-    /// order, those left out excepted.
-    #[inline(always)]
+    /// Closes a container whose members are written in the order in which they are noted, those left
+    /// out excepted.
     fn arrange(
         &mut self,
         mark: Mark,
-        order: impl ExactSizeIterator<Item = usize>,
         rest: &[u8],
         text: &Text<'_>,
         pace: &mut Pace<'_>,
     ) -> Result<(), OutOfMemory> {
-        let first = self.arranged.len() as u32;
-        self.reserve_arranged(order.len(), rest, text)?;
-        let members = &self.noted[mark.noted()..];
-        for i in order {
+        let (first, count) = (self.arranged.len() as u32, self.noted.len() - mark.noted());
+        self.reserve_arranged(count, rest, text)?;
+        for member in &self.noted[mark.noted()..] {
             pace.spend(size_of::<Member>());
-            if members[i].is_kept() {
-                self.arranged.push((members[i].start, members[i].end));
+            if member.is_kept() {
+                self.arranged.push((member.start, member.end));
             }
         }
         self.close_arranged(mark, first, text.position(rest));
@@ -252,6 +274,20 @@ impl Outline {
     }
 }
 
+/// Notes where the members of an object end, the last one at `end`: each before the comma that is
+/// before the next one.
+fn note_ends(members: &mut [Member], mut end: u32, pace: &mut Pace<'_>) {
+    for part in members.rchunks_mut(Pace::STEP / size_of::<Member>()) {
+        pace.spend(size_of_val(part));
+        for member in part.iter_mut().rev() {
+            if member.end == 0 {
+                member.end = end;
+            }
+            end = member.start - 1;
+        }
+    }
+}
+
 /// Makes room for `count` items more in a list that keeps what it gets. With `left` bytes of the
 /// body to go, it is likely known how long it will be.
 #[cold]
@@ -263,12 +299,17 @@ fn grow<T>(
     text: &Text<'_>,
 ) -> Result<(), OutOfMemory> {
     const FEW: usize = 32;
+    const MANY: usize = 256;
+    /// A usual member.
+    const USUAL: usize = 16;
     /// The shortest member, `"":0,`.
     const SHORTEST: usize = 5;
     let (length, read) = (list.len() + count, text.body_len() - left);
     let expected = length as u64 * left as u64 / read.max(1) as u64;
-    let most = if list.len() < FEW { FEW } else { left / SHORTEST };
-    let more = (expected as usize + length / 16).min(most);
+    let more = match list.len() {
+        0 => (left / USUAL).clamp(FEW, MANY),
+        _ => (expected as usize + length / 16).min(left / SHORTEST),
+    };
     Ok(list.try_reserve_exact(text.allow::<T>(more + count, count)?)?)
 }
 
@@ -282,80 +323,4 @@ fn earlier(members: &[Member], start: u32, pace: &mut Pace<'_>) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Closes an object whose members have these names, one after the other and without values.
-    fn closed(names: &[&str], left_out: &[usize]) -> Result<Outline, u32> {
-        let members: String = names.iter().map(|name| format!("\"{name}\",")).collect();
-        let body = format!("{{{members}");
-        let text = Text::new(body.as_bytes());
-        let mut outline = Outline::default();
-        let mut rest = &body.as_bytes()[1..];
-        let mark = outline.open(rest, &text).unwrap();
-        for (i, name) in names.iter().enumerate() {
-            let start = text.position(rest);
-            rest = &rest[name.len() + 3..];
-            outline.start_member(order::key(&text.tail(start)[1..]).0, start, &text).unwrap();
-            if left_out.contains(&i) {
-                outline.leave_out();
-            }
-            outline.end_member(text.position(rest) - 1);
-        }
-        match outline.close_object(mark, rest, &text, &mut Pace::new(&mut || ())) {
-            Ok(()) => Ok(outline),
-            Err(Fault::Duplicate(number)) => Err(number),
-            Err(Fault::OutOfMemory) => panic!("out of memory"),
-        }
-    }
-
-    #[test]
-    fn what_is_in_order_is_not_listed() {
-        let alike = ["a long name, 1", "a long name, 2"];
-        for names in [&[][..], &[""], &["a", "b", "c"], &alike] {
-            let outline = closed(names, &[]).unwrap();
-            assert!(outline.containers.is_empty() && outline.arranged.is_empty(), "{names:?}");
-        }
-    }
-
-    #[test]
-    fn what_is_not_in_order_is() {
-        let outline = closed(&["c", "a", "b"], &[]).unwrap();
-        assert_eq!(outline.arranged, [(5, 8), (9, 12), (1, 4)]);
-        assert_eq!(
-            outline.containers,
-            [Reordered { start: 1, end: 13, first: 0, last: 3, next: 1 }]
-        );
-    }
-
-    #[test]
-    fn what_is_left_out_is_missing() {
-        assert_eq!(closed(&["a", "b", "c"], &[1]).unwrap().arranged, [(1, 4), (9, 12)]);
-        assert_eq!(closed(&["b", "a"], &[0]).unwrap().arranged, [(5, 8)]);
-        let outline = closed(&["a"], &[0]).unwrap();
-        assert!(outline.arranged.is_empty() && outline.containers[0].is_reordered());
-    }
-
-    #[test]
-    fn few_members_and_many_are_arranged_alike() {
-        let names: Vec<String> = (0..100).map(|i| format!("{:02}", (99 - i) * 37 % 100)).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        for count in [2, 31, 32, 33, 100] {
-            let outline = closed(&names[..count], &[]).unwrap();
-            let mut expected: Vec<usize> = (0..count).collect();
-            expected.sort_by_key(|&i| names[i]);
-            let starts: Vec<u32> = expected.iter().map(|&i| 1 + i as u32 * 5).collect();
-            let found: Vec<u32> = outline.arranged.iter().map(|member| member.0).collect();
-            assert_eq!(found, starts, "{count}");
-        }
-    }
-
-    #[test]
-    fn the_second_of_two_twins_is_named() {
-        assert_eq!(closed(&["b", "a", "b"], &[]).err(), Some(2));
-        assert_eq!(closed(&["b", "a", "b"], &[0]).err(), Some(2));
-        let mut names = vec!["x"; 40];
-        names[0] = "y";
-        assert_eq!(closed(&names, &[]).err(), Some(2));
-    }
-}
+mod tests;

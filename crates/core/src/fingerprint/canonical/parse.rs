@@ -35,8 +35,6 @@ type Step<'i> = Result<ControlFlow<&'i [u8], &'i [u8]>, CanonicalError>;
 /// An open container.
 struct Frame {
     kind: Kind,
-    /// Its members are noted: those of objects, and elements where a pointer could name one.
-    listed: bool,
     /// The offset of the opening bracket.
     open: u32,
     /// How many elements of an array have started, where a pointer could name one.
@@ -47,9 +45,13 @@ struct Frame {
 }
 
 impl Frame {
-    fn new(kind: Kind, open: usize, mark: Mark, exclude: Live) -> Self {
-        let listed = kind == Kind::Object || !exclude.is_empty();
-        Self { kind, listed, open: open as u32, elements: 0, mark, exclude }
+    fn new(kind: Kind, open: usize, exclude: Live) -> Self {
+        Self { kind, open: open as u32, elements: 0, mark: Mark::default(), exclude }
+    }
+
+    /// Its members are listed: those of objects, and elements where a pointer could name one.
+    fn is_listed(&self) -> bool {
+        self.kind == Kind::Object || !self.exclude.is_empty()
     }
 }
 
@@ -119,7 +121,7 @@ impl<'i, 'x, 'p, 'f, L: Listing> Parser<'i, 'x, 'p, 'f, L> {
         Ok(Self {
             input,
             text,
-            top: Frame::new(Kind::Document, 0, Mark::default(), Live::default()),
+            top: Frame::new(Kind::Document, 0, Live::default()),
             outer: Vec::new(),
             listing: L::default(),
             exclude: Exclude::new(exclude)?,
@@ -130,19 +132,18 @@ impl<'i, 'x, 'p, 'f, L: Listing> Parser<'i, 'x, 'p, 'f, L> {
     }
 
     fn document(mut self) -> Result<Read<'i, L>, CanonicalError> {
-        let mut rest = self.input;
+        let mut step = self.value(self.input)?;
         let after = loop {
-            rest = self.member(rest)?;
-            rest = match self.value(rest)? {
-                Continue(first) => first,
-                Break(after) => match self.after_value(after)? {
-                    Continue(next) => next,
-                    Break(after) => break after,
-                },
+            step = match (step, self.top.kind) {
+                (Break(after), Kind::Document) => break after,
+                (Break(after), Kind::Object) => self.after_member(after)?,
+                (Break(after), Kind::Array) => self.after_element(after)?,
+                (Continue(first), Kind::Object) => self.members(first)?,
+                (Continue(first), _) => self.elements(first)?,
             };
         };
         let end = self.offset(after);
-        rest = self.skip_space(after);
+        let rest = self.skip_space(after);
         if !rest.is_empty() {
             return self.fault(Violation::TrailingData, rest);
         }
@@ -169,51 +170,89 @@ impl<'i, 'x, 'p, 'f, L: Listing> Parser<'i, 'x, 'p, 'f, L> {
         Err(CanonicalError::invalid(violation, self.offset(rest)))
     }
 
+    /// Reads members of the innermost object, of which the next one starts here, and breaks after the
+    /// object; or continues in the first container among their values.
+    fn members(&mut self, mut rest: &'i [u8]) -> Step<'i> {
+        loop {
+            let value = self.name(rest)?;
+            let after = match self.value(value)? {
+                Break(after) => after,
+                opened => return Ok(opened),
+            };
+            rest = match self.after_member(after)? {
+                Continue(next) => next,
+                closed => return Ok(closed),
+            };
+        }
+    }
+
+    /// Reads elements of the innermost array in the same way.
+    fn elements(&mut self, mut rest: &'i [u8]) -> Step<'i> {
+        loop {
+            let value = self.element(rest)?;
+            let after = match self.value(value)? {
+                Break(after) => after,
+                opened => return Ok(opened),
+            };
+            rest = match self.after_element(after)? {
+                Continue(next) => next,
+                closed => return Ok(closed),
+            };
+        }
+    }
+
+    /// Continues with the next member, or closes the object and breaks after it.
+    #[inline(always)]
+    fn after_member(&mut self, rest: &'i [u8]) -> Step<'i> {
+        match self.expect(rest, b',')? {
+            [b',', next @ ..] => Ok(Continue(next)),
+            bracket @ [b'}', after @ ..] => {
+                self.close_object(bracket)?;
+                Ok(Break(after))
+            }
+            rest => self.fault(Violation::ExpectedCommaOrClose, rest),
+        }
+    }
+
+    /// Continues with the next element, or closes the array and breaks after it.
+    #[inline(always)]
+    fn after_element(&mut self, rest: &'i [u8]) -> Step<'i> {
+        let rest = self.expect(rest, b',')?;
+        if self.top.is_listed() {
+            self.listing.end_element(self.top.mark, self.text.position(rest));
+        }
+        match rest {
+            [b',', next @ ..] => Ok(Continue(next)),
+            [b']', after @ ..] => {
+                self.close_array(rest)?;
+                Ok(Break(after))
+            }
+            _ => self.fault(Violation::ExpectedCommaOrClose, rest),
+        }
+    }
+
     /// Reads a scalar or an empty container, and breaks after it; or opens a container and
     /// continues with its first member.
     #[inline(always)]
-    fn value(&mut self, rest: &'i [u8]) -> Step<'i> {
+    fn value(&mut self, mut rest: &'i [u8]) -> Step<'i> {
         if rest.len() < self.pause_at {
             self.pause(rest);
         }
-        let rest = self.token(rest)?;
-        Ok(Break(match rest {
-            [b'"', rest @ ..] => self.string(rest)?,
-            [b'-' | b'0'..=b'9', ..] => self.number(rest)?,
-            [b'{', ..] => return self.open(rest, Kind::Object, b'}'),
-            [b'[', ..] => return self.open(rest, Kind::Array, b']'),
-            [b't', b'r', b'u', b'e', rest @ ..] => rest,
-            [b'f', b'a', b'l', b's', b'e', rest @ ..] => rest,
-            [b'n', b'u', b'l', b'l', rest @ ..] => rest,
-            _ => return self.fault(Violation::ExpectedValue, rest),
-        }))
-    }
-
-    /// Closes the containers that end here and continues with the next member, or breaks after the
-    /// value that is the document.
-    #[inline(always)]
-    fn after_value(&mut self, mut rest: &'i [u8]) -> Step<'i> {
-        while self.top.kind != Kind::Document {
-            if self.top.listed {
-                self.end_member(rest);
-            }
-            rest = self.token(rest)?;
-            match (rest, self.top.kind) {
-                ([b',', rest @ ..], _) => return Ok(Continue(rest)),
-                ([b'}', ..], Kind::Object) | ([b']', ..], Kind::Array) => self.close(rest)?,
-                _ => return self.fault(Violation::ExpectedCommaOrClose, rest),
-            }
-            rest = &rest[1..];
-        }
-        Ok(Break(rest))
-    }
-
-    #[inline(always)]
-    fn end_member(&mut self, rest: &[u8]) {
-        let end = self.text.position(rest);
-        match self.top.kind {
-            Kind::Object => self.listing.end_member(end),
-            _ => self.listing.end_element(self.top.mark, end),
+        loop {
+            return Ok(Break(match rest {
+                [b'"', rest @ ..] => self.string(rest)?,
+                [b'-' | b'0'..=b'9', ..] => self.number(rest)?,
+                [b'{', ..] => return self.open(rest, Kind::Object, b'}'),
+                [b'[', ..] => return self.open(rest, Kind::Array, b']'),
+                [b't', b'r', b'u', b'e', rest @ ..] => rest,
+                [b'f', b'a', b'l', b's', b'e', rest @ ..] => rest,
+                [b'n', b'u', b'l', b'l', rest @ ..] => rest,
+                [b' ' | b'\t' | b'\n' | b'\r', ..] => {
+                    rest = self.drop_space(rest)?;
+                    continue;
+                }
+                _ => return self.fault(Violation::ExpectedValue, rest),
+            }));
         }
     }
 
@@ -227,8 +266,8 @@ impl<'i, 'x, 'p, 'f, L: Listing> Parser<'i, 'x, 'p, 'f, L> {
             return Ok(Break(&rest[1..]));
         }
         let exclude = self.exclude.inner(self.top.exclude);
-        let mut frame = Frame::new(kind, self.offset(bracket), Mark::default(), exclude);
-        if frame.listed {
+        let mut frame = Frame::new(kind, self.offset(bracket), exclude);
+        if frame.is_listed() {
             frame.mark = self.listing.open(rest, &self.text)?;
         }
         if self.outer.len() == self.outer.capacity() {
@@ -245,45 +284,41 @@ impl<'i, 'x, 'p, 'f, L: Listing> Parser<'i, 'x, 'p, 'f, L> {
         Ok(self.outer.try_reserve_exact(open.max(16).min(MAX_DEPTH - open))?)
     }
 
-    #[inline(always)]
-    fn close(&mut self, bracket: &[u8]) -> Result<(), CanonicalError> {
-        if self.top.listed {
-            self.close_listed(bracket)?;
-        }
-        if let Some(outer) = self.outer.pop() {
-            self.top = outer;
-        }
-        Ok(())
-    }
-
-    fn close_listed(&mut self, bracket: &[u8]) -> Result<(), CanonicalError> {
-        let Frame { kind, mark, open, .. } = self.top;
-        if kind == Kind::Array {
-            return Ok(self.listing.close_array(mark, bracket, &self.text, self.pace)?);
-        }
-        match self.listing.close_object(mark, bracket, &self.text, self.pace) {
-            Ok(()) => Ok(()),
+    fn close_object(&mut self, bracket: &[u8]) -> Result<(), CanonicalError> {
+        match self.listing.close_object(self.top.mark, bracket, &mut self.text, self.pace) {
+            Ok(()) => {
+                self.leave();
+                Ok(())
+            }
             Err(Fault::OutOfMemory) => Err(CanonicalError::OutOfMemory),
             Err(Fault::Duplicate(number)) => {
-                let at = locate::member(self.input, open as usize, number, self.pace);
+                let at = locate::member(self.input, self.top.open as usize, number, self.pace);
                 Err(CanonicalError::invalid(Violation::DuplicateMember, at))
             }
         }
     }
 
-    /// Goes to the value of the next member or element.
     #[inline(always)]
-    fn member(&mut self, rest: &'i [u8]) -> Rest<'i> {
-        match self.top.kind {
-            Kind::Object => self.name(rest),
-            _ if self.top.exclude.is_empty() => Ok(rest),
-            _ => self.element(rest),
+    fn close_array(&mut self, bracket: &[u8]) -> Result<(), OutOfMemory> {
+        if self.top.is_listed() {
+            self.listing.close_array(self.top.mark, bracket, &self.text, self.pace)?;
+        }
+        self.leave();
+        Ok(())
+    }
+
+    /// Goes back to the container around the innermost one.
+    #[inline(always)]
+    fn leave(&mut self) {
+        if let Some(outer) = self.outer.pop() {
+            self.top = outer;
         }
     }
 
+    /// Reads the name of the next member, and goes to its value.
     #[inline(always)]
     fn name(&mut self, rest: &'i [u8]) -> Rest<'i> {
-        let rest = self.token(rest)?;
+        let rest = self.expect(rest, b'"')?;
         let start = self.text.position(rest);
         let [b'"', rest @ ..] = rest else { return self.fault(Violation::ExpectedName, rest) };
         let (key, rest) = match string::short(rest) {
@@ -294,7 +329,7 @@ impl<'i, 'x, 'p, 'f, L: Listing> Parser<'i, 'x, 'p, 'f, L> {
         if !self.top.exclude.is_empty() {
             self.exclude_name(start)?;
         }
-        match self.token(rest)? {
+        match self.expect(rest, b':')? {
             [b':', rest @ ..] => Ok(rest),
             rest => self.fault(Violation::ExpectedColon, rest),
         }
@@ -325,7 +360,13 @@ impl<'i, 'x, 'p, 'f, L: Listing> Parser<'i, 'x, 'p, 'f, L> {
         Ok(())
     }
 
+    /// Goes to the next element.
+    #[inline(always)]
     fn element(&mut self, rest: &'i [u8]) -> Rest<'i> {
+        if self.top.exclude.is_empty() { Ok(rest) } else { self.exclude_element(rest) }
+    }
+
+    fn exclude_element(&mut self, rest: &'i [u8]) -> Rest<'i> {
         // White space before the element is not part of it.
         let rest = self.token(rest)?;
         let number = self.top.elements;
@@ -335,31 +376,5 @@ impl<'i, 'x, 'p, 'f, L: Listing> Parser<'i, 'x, 'p, 'f, L> {
             self.listing.leave_out_element(self.text.position(rest), &self.text)?;
         }
         Ok(rest)
-    }
-
-    /// Goes to the next token. White space before it (RFC 8259 section 2) is left out of the text.
-    #[inline(always)]
-    fn token(&mut self, rest: &'i [u8]) -> Result<&'i [u8], OutOfMemory> {
-        match rest {
-            [b' ' | b'\t' | b'\n' | b'\r', ..] => self.drop_space(rest),
-            _ => Ok(rest),
-        }
-    }
-
-    #[inline(never)]
-    fn drop_space(&mut self, space: &'i [u8]) -> Result<&'i [u8], OutOfMemory> {
-        let rest = self.skip_space(space);
-        self.text.replace(self.offset(space), self.offset(rest), b"")?;
-        Ok(rest)
-    }
-
-    fn skip_space(&mut self, mut rest: &'i [u8]) -> &'i [u8] {
-        while let [b' ' | b'\t' | b'\n' | b'\r', after @ ..] = rest {
-            rest = after;
-            if rest.len().is_multiple_of(Pace::STEP) {
-                self.pace.spend(Pace::STEP);
-            }
-        }
-        rest
     }
 }

@@ -60,8 +60,6 @@ impl Listing for Sparing {
         push(&mut self.noted, start)
     }
 
-    fn end_member(&mut self, _: u32) {}
-
     fn leave_out(&mut self) {
         if let Some(member) = self.noted.last_mut() {
             *member |= FLAG;
@@ -78,7 +76,7 @@ impl Listing for Sparing {
         &mut self,
         mark: Mark,
         rest: &[u8],
-        text: &Text<'_>,
+        text: &mut Text<'_>,
         pace: &mut Pace<'_>,
     ) -> Result<(), Fault> {
         let body = text.tail(0);
@@ -288,7 +286,7 @@ mod tests {
                 body.len() - name.len() - 3
             })
             .collect();
-        let text = Text::untouched(body.as_bytes());
+        let mut text = Text::untouched(body.as_bytes());
         let mut ignore = || ();
         let mut pace = Pace::new(&mut ignore);
         let mut sparing = Sparing::default();
@@ -299,7 +297,7 @@ mod tests {
                 sparing.leave_out();
             }
         }
-        match sparing.close_object(mark, b"", &text, &mut pace) {
+        match sparing.close_object(mark, b"", &mut text, &mut pace) {
             Ok(()) => {}
             Err(Fault::Duplicate(number)) => return Err(number),
             Err(Fault::OutOfMemory) => panic!("out of memory"),

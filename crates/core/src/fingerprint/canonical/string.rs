@@ -86,29 +86,50 @@ struct Stretch {
 }
 
 /// The stretch that starts at `at`.
+#[inline(always)]
+fn special(input: &[u8], at: usize, pace: &mut Pace<'_>) -> Stretch {
+    let (length, ascii) = usual(&input[at..input.len().min(at + Pace::STEP)]);
+    if length < Pace::STEP {
+        return Stretch { end: at + length, ascii };
+    }
+    far_special(input, at, pace)
+}
+
+/// [`special`] in steps.
+#[cold]
 #[inline(never)]
-fn special(input: &[u8], mut at: usize, pace: &mut Pace<'_>) -> Stretch {
-    let (mut high, mut step_end) = (0, at + Pace::STEP);
-    while let Some(word) = word(&input[at..]) {
+fn far_special(input: &[u8], at: usize, pace: &mut Pace<'_>) -> Stretch {
+    let (mut end, mut all_ascii) = (at, true);
+    loop {
+        let step = &input[end..input.len().min(end + Pace::STEP)];
+        let (length, ascii) = usual(step);
+        pace.spend(length);
+        end += length;
+        all_ascii &= ascii;
+        if length < Pace::STEP {
+            return Stretch { end, ascii: all_ascii };
+        }
+    }
+}
+
+/// How many bytes there are before the first one that means something, and whether they are ASCII.
+#[inline(never)]
+fn usual(bytes: &[u8]) -> (usize, bool) {
+    let (mut rest, mut high) = (bytes, 0);
+    while let Some((eight, after)) = rest.split_first_chunk() {
+        let word = u64::from_le_bytes(*eight);
         let marks = specials(word);
         if marks != 0 {
             high |= word & ((marks & marks.wrapping_neg()) - 1);
-            return Stretch {
-                end: at + marks.trailing_zeros() as usize / 8,
-                ascii: high & HIGH == 0,
-            };
+            let length = bytes.len() - rest.len() + marks.trailing_zeros() as usize / 8;
+            return (length, high & HIGH == 0);
         }
         high |= word;
-        at += 8;
-        if at >= step_end {
-            pace.spend(Pace::STEP);
-            step_end = at + Pace::STEP;
-        }
+        rest = after;
     }
-    let rest = &input[at..];
     let is_special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..0x20);
     let length = rest.iter().position(is_special).unwrap_or(rest.len());
-    Stretch { end: at + length, ascii: high & HIGH == 0 && rest[..length].is_ascii() }
+    (bytes.len() - rest.len() + length, high & HIGH == 0 && rest[..length].is_ascii())
 }
 
 /// Checks in steps, each up to the last whole character.
@@ -137,6 +158,9 @@ fn check_utf8(
 
 /// Puts the escape at `at` into its canonical form and returns the offset after it.
 fn rewrite(input: &[u8], at: usize, text: &mut Text<'_>) -> Result<usize, CanonicalError> {
+    if let Some(b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't') = input.get(at + 1) {
+        return Ok(at + 2);
+    }
     let (character, end) = unescape(input, at)?;
     let mut buffer = [0; 6];
     let canonical = escape(character, &mut buffer);
@@ -180,15 +204,28 @@ fn unescape_hex(input: &[u8], at: usize) -> Result<(char, usize), CanonicalError
     char::from_u32(scalar).map(|character| (character, at + 12)).ok_or(lone)
 }
 
+/// The value of each hexadecimal digit, and more than 15 for every other byte.
+const HEXADECIMAL: [u8; 256] = {
+    let mut values = [0xff; 256];
+    let mut digit = 0;
+    while digit < 16 {
+        values[b"0123456789abcdef"[digit] as usize] = digit as u8;
+        values[b"0123456789ABCDEF"[digit] as usize] = digit as u8;
+        digit += 1;
+    }
+    values
+};
+
 /// The four hexadecimal digits of the escape at `at`.
 fn hex(input: &[u8], at: usize) -> Result<u32, CanonicalError> {
     let mut value = 0;
     for i in at + 2..at + 6 {
         let byte = *input.get(i).ok_or(CanonicalError::invalid(Violation::UnexpectedEnd, i))?;
-        let digit = char::from(byte)
-            .to_digit(16)
-            .ok_or(CanonicalError::invalid(Violation::InvalidEscape, at))?;
-        value = value << 4 | digit;
+        let digit = HEXADECIMAL[usize::from(byte)];
+        if digit > 15 {
+            return Err(CanonicalError::invalid(Violation::InvalidEscape, at));
+        }
+        value = value << 4 | u32::from(digit);
     }
     Ok(value)
 }

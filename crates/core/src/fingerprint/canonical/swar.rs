@@ -21,6 +21,12 @@ pub(super) fn specials(word: u64) -> u64 {
     (below_0x21 | backslash) & !word & HIGH
 }
 
+/// How many of the first bytes are spaces.
+#[inline(always)]
+pub(super) fn leading_spaces(word: u64) -> usize {
+    (word ^ (ONES * b' ' as u64)).trailing_zeros() as usize / 8
+}
+
 /// How many of the first bytes are digits.
 #[inline(always)]
 pub(super) fn leading_digits(word: u64) -> usize {
@@ -64,6 +70,14 @@ mod tests {
             let first = bytes.iter().position(|b| matches!(b, b'"' | b'\\' | 0..0x20)).unwrap_or(8);
             let marks = specials(u64::from_le_bytes(bytes));
             assert_eq!(marks.trailing_zeros() as usize / 8, first, "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn spaces_are_counted() {
+        for bytes in words() {
+            let count = bytes.iter().take_while(|byte| **byte == b' ').count();
+            assert_eq!(leading_spaces(u64::from_le_bytes(bytes)), count, "{bytes:x?}");
         }
     }
 

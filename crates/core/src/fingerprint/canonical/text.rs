@@ -1,5 +1,5 @@
 //! The body without white space and with every token in canonical form, members still in the
-//! order in which they came.
+//! order in which they came, but for those of small objects.
 //!
 //! Most of that text is the body itself. So nothing is copied until the first difference, and
 //! from then on whole stretches at a time.
@@ -9,6 +9,12 @@ use std::cell::Cell;
 
 use super::error::OutOfMemory;
 
+/// The most text that is put together anew.
+pub(super) const LONGEST: usize = 1024;
+
+/// Parts up to this length are copied as if they had it.
+const SHORT: usize = 64;
+
 /// Text under construction. A position is an offset in the text, whether or not that part of it
 /// has been copied already; it stays valid to the end.
 pub(super) struct Text<'i> {
@@ -16,6 +22,8 @@ pub(super) struct Text<'i> {
     /// Nothing is replaced: the text is the body as it came.
     untouched: bool,
     copied: Vec<u8>,
+    /// Room for what is put together anew.
+    scratch: Vec<u8>,
     /// Where the stretch of the input starts that follows `copied`.
     from: usize,
     /// The position of the end of the input, were all the rest of it copied as it is.
@@ -29,8 +37,8 @@ impl<'i> Text<'i> {
     pub(super) fn new(input: &'i [u8]) -> Self {
         const LITTLE: usize = 16 * 1024;
         let room = Cell::new(LITTLE + input.len() / 10 * 19);
-        let copied = Vec::new();
-        Self { input, untouched: false, copied, from: 0, end: input.len(), room }
+        let (copied, scratch) = (Vec::new(), Vec::new());
+        Self { input, untouched: false, copied, scratch, from: 0, end: input.len(), room }
     }
 
     /// The body as it came, white space and all; a position is an offset in the body.
@@ -89,6 +97,42 @@ impl<'i> Text<'i> {
         Ok(())
     }
 
+    /// Puts together anew the text from `start` to where `rest` follows, at most [`LONGEST`] bytes: of
+    /// these parts of it, which are all of it but for the commas that go between them.
+    pub(super) fn rearrange(
+        &mut self,
+        start: u32,
+        rest: &[u8],
+        parts: &[(u32, u32)],
+    ) -> Result<(), OutOfMemory> {
+        let here = self.input.len() - rest.len();
+        self.copy_to(here, SHORT)?;
+        self.from = here;
+        // So that the last part can be copied like the others.
+        self.copied.extend_from_slice(&[0; SHORT]);
+        if self.scratch.is_empty() {
+            self.make_scratch()?;
+        }
+        let mut filled = 0;
+        for &(start, end) in parts {
+            let (start, end) = (start as usize, end as usize);
+            copy_part(&self.copied, start, end, &mut self.scratch[filled..]);
+            filled += end - start + 1;
+            self.scratch[filled - 1] = b',';
+        }
+        self.copied.truncate(start as usize);
+        self.copied.extend_from_slice(&self.scratch[..filled.saturating_sub(1)]);
+        Ok(())
+    }
+
+    #[cold]
+    fn make_scratch(&mut self) -> Result<(), OutOfMemory> {
+        let size = self.allow::<u8>(LONGEST + SHORT, LONGEST + SHORT)?;
+        self.scratch.try_reserve_exact(size)?;
+        self.scratch.resize(size, 0);
+        Ok(())
+    }
+
     fn copy_to(&mut self, end: usize, extra: usize) -> Result<(), OutOfMemory> {
         let stretch = &self.input[self.from..end];
         if self.copied.capacity() - self.copied.len() < stretch.len() + extra {
@@ -103,7 +147,7 @@ impl<'i> Text<'i> {
     fn grow(&mut self, least: usize) -> Result<(), OutOfMemory> {
         let rest = self.input.len() - self.from;
         let is_enough = rest >= least && self.copied.is_empty();
-        let wanted = if is_enough { rest } else { least + self.copied.len() / 4 };
+        let wanted = if is_enough { rest + SHORT } else { least + self.copied.len() / 4 };
         let more = self.allow::<u8>(wanted, least)?;
         Ok(self.copied.try_reserve_exact(more)?)
     }
@@ -128,6 +172,26 @@ impl<'i> Text<'i> {
     }
 }
 
+/// Copies text from `start` to `end`. A copy of a fixed length takes a few instructions, one of an
+/// unknown length a call and a guess; what is too much is overwritten by what comes next.
+#[inline(always)]
+fn copy_part(text: &[u8], start: usize, end: usize, to: &mut [u8]) {
+    if end - start <= SHORT
+        && let Some(from) = text[start..].first_chunk::<SHORT>()
+        && let Some(to) = to.first_chunk_mut::<SHORT>()
+    {
+        *to = *from;
+        return;
+    }
+    copy_long(&text[start..end], to);
+}
+
+#[cold]
+#[inline(never)]
+fn copy_long(part: &[u8], to: &mut [u8]) {
+    to[..part.len()].copy_from_slice(part);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,6 +214,21 @@ mod tests {
         assert_eq!(text.tail(3), b"2]");
         assert_eq!(text.tail(1), b"1,");
         assert_eq!(*text.finish(8).unwrap(), *b"[1,2]");
+    }
+
+    #[test]
+    fn parts_change_places() {
+        let long = "x".repeat(SHORT + 1);
+        let body = format!(r#"[{{"b":1.0,"{long}":2,"a":3}},0]"#);
+        let mut text = Text::new(body.as_bytes());
+        text.replace(7, 9, b"").unwrap();
+        let end = body.len() - 4;
+        let (long_end, a) = (end as u32 - 8, end as u32 - 7);
+        let parts = [(a, a + 5), (2, 7), (8, long_end)];
+        text.rearrange(2, &body.as_bytes()[end..], &parts).unwrap();
+        assert_eq!(text.position(b"},0]"), end as u32 - 2);
+        let expected = format!(r#"[{{"a":3,"b":1,"{long}":2}},0]"#);
+        assert_eq!(*text.finish(body.len()).unwrap(), *expected.as_bytes());
     }
 
     #[test]
