@@ -52,6 +52,16 @@ pub const MATCHES: &[Match] = &[
     Match { name: "keyed create", setting: ALONE, scripts: CREATES },
     Match { name: "replay", setting: ALONE, scripts: REPLAYS },
     Match {
+        name: "keyed create, next to the floor alone",
+        setting: ALONE,
+        scripts: FLOOR_AND_OURS,
+    },
+    Match {
+        name: "replay, next to the select alone",
+        setting: ALONE,
+        scripts: &["replay-select", "replay-ours", "replay-inline-ours"],
+    },
+    Match {
         name: "replay in BEGIN and COMMIT",
         setting: ALONE,
         scripts: &["replay-begin-select", "replay-begin-ours", "replay-begin-inline-ours"],
