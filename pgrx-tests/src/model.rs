@@ -7,7 +7,11 @@
 //!
 //! Only words and SQLSTATEs are predicted, and what a replay repeats: status and body.
 
+mod answers;
+pub mod database;
 mod machine;
+mod operator;
+mod statements;
 mod transaction;
 
 pub use machine::{Machine, Step};
@@ -16,6 +20,8 @@ pub use machine::{Machine, Step};
 pub const SESSIONS: usize = 3;
 /// See [`SESSIONS`].
 pub const KEYS: usize = 3;
+/// How many operations share the keys.
+pub const OPERATIONS: usize = 2;
 
 /// One command of a session, or of the superuser.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +61,15 @@ pub enum Command {
     Extend { key: usize },
     /// Time passes: the committed record of a key expires, or its lease runs out.
     Expire { key: usize },
+    /// `idempotency_settle` of a key by the superuser, with this status or none.
+    Settle { key: usize, status: Option<i32> },
+    /// `idempotency_configure`, while no transaction is open: whether a lease that has run out stays
+    /// blocked.
+    Configure { operation: usize, holds: bool },
+    /// `idempotency_purge`.
+    Purge,
+    /// `idempotency_forget` of a key.
+    Forget { key: usize, operation: usize, force: bool },
 }
 
 /// What a command is answered.
@@ -64,6 +79,8 @@ pub enum Answer {
     Done,
     /// An outcome: the word, the status, and the body where one is recorded.
     Outcome { word: &'static str, status: Option<i32>, body: Option<String>, attempt: Option<i32> },
+    /// So many rows.
+    Count(usize),
     /// An error with this SQLSTATE.
     Error(&'static str),
 }

@@ -1,7 +1,7 @@
 //! The whole of it: what is committed, and what each session is about.
 
-use super::transaction::{Claim, Progress, Record, Recorded, Token, Transaction, Undoable};
-use super::{Answer, Command, KEYS, SESSIONS};
+use super::transaction::{Claim, Lease, Record, Token, Transaction, Undoable};
+use super::{Answer, Command, KEYS, OPERATIONS, SESSIONS};
 use std::collections::BTreeMap;
 
 /// A command and who gives it.
@@ -12,25 +12,28 @@ pub struct Step {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Session {
-    open: Option<Transaction>,
-    prepared: Option<Undoable>,
+pub(super) struct Session {
+    pub open: Option<Transaction>,
+    pub prepared: Option<Undoable>,
     /// The token of the last claim that it won on each key.
-    tokens: [Option<Token>; KEYS],
+    pub tokens: [Option<Token>; KEYS],
 }
 
 /// What is committed, and the sessions.
 #[derive(Debug, Default)]
 pub struct Machine {
-    records: BTreeMap<usize, Record>,
-    leases: BTreeMap<Token, usize>,
-    effects: [i64; KEYS],
-    sessions: [Session; SESSIONS],
-    tokens: usize,
-    bodies: usize,
+    pub(super) records: BTreeMap<usize, Record>,
+    pub(super) leases: BTreeMap<Token, Lease>,
+    pub(super) effects: [i64; KEYS],
+    pub(super) sessions: [Session; SESSIONS],
+    /// Whether a lease of an operation that has run out stays blocked.
+    pub(super) holds: [bool; OPERATIONS],
+    pub(super) tokens: usize,
+    pub(super) bodies: usize,
 }
 
-type Result<T> = std::result::Result<T, &'static str>;
+/// What a statement is answered, or the SQLSTATE that it fails with.
+pub(super) type Result<T> = std::result::Result<T, &'static str>;
 
 impl Machine {
     /// Makes a step and says what the answer has to be.
@@ -54,6 +57,10 @@ impl Machine {
                 }
                 Answer::Done
             }
+            Command::Settle { .. }
+            | Command::Configure { .. }
+            | Command::Purge
+            | Command::Forget { .. } => self.operate(&step.command),
             _ => self.statement(session, &step.command),
         }
     }
@@ -68,11 +75,29 @@ impl Machine {
         self.sessions[session].open.is_some()
     }
 
+    /// Whether no session has one open. Only then settings are changed: an open transaction may still go
+    /// by the old ones.
+    pub fn is_at_rest(&self) -> bool {
+        (0..SESSIONS).all(|session| !self.is_open(session))
+    }
+
     /// Whether there is a committed record of a key that nobody holds.
     pub fn may_expire(&self, key: usize) -> bool {
         (0..SESSIONS).all(|session| self.is_free(key, session))
             && (0..SESSIONS).all(|session| self.own(session, key).is_none())
             && self.records.contains_key(&key)
+    }
+
+    /// The operation of what is committed under a key; the first where there is nothing.
+    pub fn operation(&self, key: usize) -> usize {
+        self.records.get(&key).map_or(0, |record| record.operation)
+    }
+
+    /// Whether a lease on a key has run out and stays blocked.
+    pub fn is_on_hold(&self, key: usize) -> bool {
+        let holds = |record: &Record| record.answer.is_none() && record.expired;
+        let record = self.records.get(&key).filter(|record| holds(record));
+        record.is_some_and(|record| self.holds[record.operation])
     }
 
     /// Committed effects under each key.
@@ -209,18 +234,18 @@ impl Machine {
         answer
     }
 
-    fn open(&mut self, session: usize) -> &mut Transaction {
+    pub(super) fn open(&mut self, session: usize) -> &mut Transaction {
         self.sessions[session].open.get_or_insert_default()
     }
 
     // ---- looking ----------------------------------------------------------------------------
 
-    fn own(&self, session: usize, key: usize) -> Option<&Claim> {
+    pub(super) fn own(&self, session: usize, key: usize) -> Option<&Claim> {
         self.sessions[session].open.as_ref().and_then(|open| open.own(key))
     }
 
     /// Nobody but `session` holds the key; its own prepared transaction is somebody else.
-    fn is_free(&self, key: usize, session: usize) -> bool {
+    pub(super) fn is_free(&self, key: usize, session: usize) -> bool {
         let holds = |done: &Undoable| done.claims.iter().any(|claim| claim.key == key);
         self.sessions.iter().enumerate().all(|(other, it)| {
             let in_open = it.open.as_ref().is_some_and(|open| holds(&open.now));
@@ -229,256 +254,14 @@ impl Machine {
     }
 
     /// The record that a session sees: its own, or what is committed now.
-    fn visible(&self, session: usize, key: usize) -> Option<Record> {
+    pub(super) fn visible(&self, session: usize, key: usize) -> Option<Record> {
         let own = self.sessions[session].open.as_ref().and_then(|open| open.now.records.get(&key));
         own.cloned().unwrap_or_else(|| self.records.get(&key).cloned())
     }
 
-    fn lease_key(&self, session: usize, token: Token) -> Option<usize> {
+    pub(super) fn lease(&self, session: usize, token: Token) -> Option<Lease> {
         let own = self.sessions[session].open.as_ref();
         let own = own.and_then(|open| open.now.leases.get(&token));
         own.or_else(|| self.leases.get(&token)).copied()
     }
-
-    // ---- statements -------------------------------------------------------------------------
-
-    fn execute(&mut self, session: usize, command: &Command) -> Result<Answer> {
-        match *command {
-            Command::Work { key } => {
-                let open = self.open(session);
-                open.wrote = true;
-                open.now.effects[key] += 1;
-                Ok(Answer::Done)
-            }
-            Command::Claim { key, operation, fingerprint, lease } => {
-                self.claim(session, key, operation, fingerprint, lease)
-            }
-            Command::Replay { key, operation, fingerprint } => {
-                Ok(self.replay(session, key, operation, fingerprint))
-            }
-            Command::Complete { by, status, withhold } => {
-                self.complete(session, by, status, withhold)
-            }
-            Command::Release { by } => self.release(session, by),
-            Command::Resume { key } => self.resume(session, key),
-            Command::Checkpoint { key } => self.change(session, key, false),
-            Command::Extend { key } => self.change(session, key, true),
-            _ => unreachable!("{command:?} is no statement"),
-        }
-    }
-
-    fn claim(
-        &mut self,
-        session: usize,
-        key: usize,
-        operation: usize,
-        fingerprint: usize,
-        lease: bool,
-    ) -> Result<Answer> {
-        let is_own = match self.own(session, key).map(|claim| claim.progress) {
-            None => false,
-            Some(Progress::Completed) => true,
-            Some(_) => return Err("IK004"),
-        };
-        if !is_own && !self.open(session).may_claim(key) {
-            return Err("IK001");
-        }
-        let found = self.visible(session, key);
-        if let Some(answer) = answered(found.as_ref(), operation, Some(fingerprint)) {
-            return Ok(answer);
-        }
-        if is_own {
-            return Err("IK004");
-        }
-        if !self.is_free(key, session) {
-            return Ok(refusal("in_progress", 409));
-        }
-        let earlier = found.filter(|record| record.answer.is_none());
-        let attempt = earlier.map_or(1, |record| record.attempt + 1);
-        let token = self.tokens;
-        self.tokens += 1;
-        self.sessions[session].tokens[key] = Some(token);
-        let progress = Progress::Held;
-        let claim = Claim { key, operation, fingerprint, token, attempt, leased: lease, progress };
-        let open = self.open(session);
-        open.hold(claim);
-        if lease {
-            open.wrote = true;
-            open.now.leases.insert(token, key);
-            let record =
-                Record { operation, fingerprint, token, attempt, expired: false, answer: None };
-            open.now.records.insert(key, Some(record));
-        }
-        Ok(claimed(attempt))
-    }
-
-    fn replay(&self, session: usize, key: usize, operation: usize, fingerprint: usize) -> Answer {
-        let found = self.visible(session, key);
-        let compared = (fingerprint > 0).then_some(fingerprint);
-        answered(found.as_ref(), operation, compared).unwrap_or(Answer::Outcome {
-            word: "unknown",
-            status: None,
-            body: None,
-            attempt: None,
-        })
-    }
-
-    fn complete(
-        &mut self,
-        session: usize,
-        by: Option<usize>,
-        status: i32,
-        withheld: bool,
-    ) -> Result<Answer> {
-        let body = self.body();
-        self.bodies += 1;
-        let claim = self.settled(session, by)?;
-        let is_kept = status != 503;
-        let open = self.open(session);
-        let progress = if is_kept { Progress::Completed } else { Progress::Released };
-        open.by_token(claim.token).expect("it is held").progress = progress;
-        if is_kept {
-            open.wrote = true;
-            let Claim { key, operation, fingerprint, token, attempt, .. } = claim;
-            let answer = Some(Recorded { status, body: body.clone(), withheld });
-            let record = Record { operation, fingerprint, token, attempt, expired: false, answer };
-            open.now.records.insert(key, Some(record));
-        }
-        let word = if is_kept { "completed" } else { "released" };
-        Ok(Answer::Outcome { word, status: Some(status), body: Some(body), attempt: None })
-    }
-
-    fn release(&mut self, session: usize, by: Option<usize>) -> Result<Answer> {
-        let claim = self.settled(session, by)?;
-        let open = self.open(session);
-        let progress = if claim.leased { Progress::Freed } else { Progress::Released };
-        open.by_token(claim.token).expect("it is held").progress = progress;
-        if claim.leased {
-            open.wrote = true;
-            open.now.records.insert(claim.key, None);
-        }
-        Ok(Answer::Done)
-    }
-
-    /// The claim that complete and release are about.
-    fn settled(&mut self, session: usize, by: Option<usize>) -> Result<Claim> {
-        let Some(key) = by else {
-            let held = |claim: &&Claim| claim.progress == Progress::Held;
-            let held: Vec<_> = self.open(session).now.claims.iter().filter(held).cloned().collect();
-            return match &held[..] {
-                [claim] => Ok(claim.clone()),
-                [] => Err("IK002"),
-                _ => Err("22023"),
-            };
-        };
-        let token = self.sessions[session].tokens[key].ok_or("IK002")?;
-        if self.open(session).dropped.iter().any(|&(_, dropped)| dropped == token)
-            && self.open(session).by_token(token).is_none()
-        {
-            return Err("IK002");
-        }
-        self.held(session, token, false)?.map_err(|_| "IK002")
-    }
-
-    /// The claim of a token, resumed where the transaction does not hold it; or the answer that
-    /// the token recorded.
-    fn held(
-        &mut self,
-        session: usize,
-        token: Token,
-        in_order: bool,
-    ) -> Result<std::result::Result<Claim, Record>> {
-        if let Some(claim) = self.open(session).by_token(token) {
-            let is_held = claim.progress == Progress::Held;
-            return if is_held { Ok(Ok(claim.clone())) } else { Err("IK002") };
-        }
-        let key = self.lease_key(session, token).ok_or("IK002")?;
-        if self.own(session, key).is_some() {
-            return Err("IK005");
-        }
-        if in_order && !self.open(session).may_claim(key) {
-            return Err("IK001");
-        }
-        if !self.is_free(key, session) {
-            return Err("55P03");
-        }
-        let current = self.visible(session, key).filter(|record| record.token == token);
-        let Some(record) = current else {
-            self.open(session).lost = true;
-            return Err("IK005");
-        };
-        if record.answer.is_some() {
-            return Ok(Err(record));
-        }
-        let Record { operation, fingerprint, attempt, .. } = record;
-        let (leased, progress) = (true, Progress::Held);
-        let claim = Claim { key, operation, fingerprint, token, attempt, leased, progress };
-        self.open(session).hold(claim.clone());
-        Ok(Ok(claim))
-    }
-
-    fn resume(&mut self, session: usize, key: usize) -> Result<Answer> {
-        let token = self.sessions[session].tokens[key].ok_or("IK002")?;
-        match self.held(session, token, true)? {
-            Ok(claim) if claim.leased => Ok(claimed(claim.attempt)),
-            Ok(_) => Err("IK002"),
-            Err(record) => Ok(finished(&record)),
-        }
-    }
-
-    fn change(&mut self, session: usize, key: usize, extend: bool) -> Result<Answer> {
-        let token = self.sessions[session].tokens[key].ok_or("IK002")?;
-        let claim = self.held(session, token, false)?.map_err(|_| "IK002")?;
-        if !claim.leased {
-            return Err("IK002");
-        }
-        let mut record = self.visible(session, claim.key).expect("a lease has a record");
-        record.expired &= !extend;
-        let open = self.open(session);
-        open.wrote = true;
-        open.now.records.insert(claim.key, Some(record));
-        Ok(claimed(claim.attempt))
-    }
-}
-
-/// What a record answers to a request; none where it is to be executed.
-fn answered(
-    found: Option<&Record>,
-    operation: usize,
-    fingerprint: Option<usize>,
-) -> Option<Answer> {
-    let record = found?;
-    let is_finished = record.answer.is_some();
-    if is_finished && record.expired {
-        return None;
-    }
-    let differs = fingerprint.is_some_and(|fingerprint| fingerprint != record.fingerprint);
-    if record.operation != operation || differs {
-        return Some(refusal("mismatch", 422));
-    }
-    match (is_finished, record.expired) {
-        (true, _) => Some(finished(record)),
-        (false, true) => None,
-        (false, false) => Some(refusal("in_progress", 409)),
-    }
-}
-
-fn finished(record: &Record) -> Answer {
-    match &record.answer {
-        Some(Recorded { withheld: false, status, body }) => Answer::Outcome {
-            word: "replayed",
-            status: Some(*status),
-            body: Some(body.clone()),
-            attempt: None,
-        },
-        _ => refusal("withheld", 409),
-    }
-}
-
-fn refusal(word: &'static str, status: i32) -> Answer {
-    Answer::Outcome { word, status: Some(status), body: None, attempt: None }
-}
-
-fn claimed(attempt: i32) -> Answer {
-    Answer::Outcome { word: "claimed", status: None, body: None, attempt: Some(attempt) }
 }

@@ -27,6 +27,14 @@ pub struct Recorded {
     pub withheld: bool,
 }
 
+/// What a token is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Lease {
+    pub key: usize,
+    /// The request was erased: nothing but the token is known any more.
+    pub is_blank: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Progress {
     Held,
@@ -53,10 +61,17 @@ pub struct Undoable {
     pub claims: Vec<Claim>,
     /// Records written and deleted.
     pub records: BTreeMap<usize, Option<Record>>,
-    /// Leases begun, by token, and the key of each.
-    pub leases: BTreeMap<Token, usize>,
+    /// Leases begun, by token.
+    pub leases: BTreeMap<Token, Lease>,
     /// Effects under each key.
     pub effects: [i64; KEYS],
+}
+
+impl Undoable {
+    /// Whether it has what is committed under a key in hand.
+    pub fn replaces(&self, key: &usize) -> bool {
+        self.records.contains_key(key)
+    }
 }
 
 /// An open transaction.
