@@ -15,11 +15,17 @@ use pg_idempotency_tests::session::Session;
 use postgres::Row;
 use serde_json::Value;
 use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// How often a request is sent at most.
-const TRIES: usize = 12;
+const TRIES: u32 = 12;
+
+/// How much longer with each try a client stays away that was told `in_progress`. Not to wait for
+/// something: it is what Retry-After is there for. With a wait_ms of 0, and beyond max_waiters, the answer
+/// comes at once, and all tries would be over before the holder had committed.
+const COME_AGAIN: Duration = Duration::from_millis(5);
 
 /// The server ends every statement of a client after this time (see the site). None takes so long,
 /// unless it waits for what will never come.
@@ -91,7 +97,8 @@ impl<'s> Client<'s> {
         };
         let told_before = self.ledger.history.told.len();
         let mut errors = 0;
-        for _ in 0..TRIES {
+        for tries in 1..=TRIES {
+            let told_so_far = self.ledger.history.told.len();
             self.ledger.count("requests");
             self.site.progress.fetch_add(1, SeqCst);
             self.moment = Moment::default();
@@ -109,6 +116,9 @@ impl<'s> Client<'s> {
             self.let_go();
             if matches!(tried, Ok(true)) {
                 return self.ledger.count("answered");
+            }
+            if self.ledger.history.told.len() > told_so_far {
+                thread::sleep(COME_AGAIN * tries);
             }
         }
         let told = self.ledger.history.told[told_before..].to_vec();

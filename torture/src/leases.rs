@@ -4,6 +4,7 @@
 use crate::client::{Client, Tried, token_of};
 use crate::plan;
 use pg_idempotency_tests::call::Call;
+use pg_idempotency_tests::isolation::Isolation;
 use pg_idempotency_tests::outcome::Outcome;
 use pg_idempotency_tests::refusal::Refusal;
 use std::time::{Duration, Instant};
@@ -18,9 +19,12 @@ impl Client<'_> {
     pub fn leased(&mut self, key: &str) -> Tried {
         let (lease_ms, lease) = [(150, 150), (600, 600)][self.dice.below(2)];
         let runs_out = Instant::now() + Duration::from_millis(lease);
-        self.session.take_notices();
+        // In a transaction of its own, so that what is measured is the claim, and neither the pooler, which
+        // comes back to a server that has refused it after 15 s only, nor the commit, which waits for the
+        // standby.
+        self.begin(Isolation::ReadCommitted, "")?;
         let outcome = self.claim_on_lease(key, lease_ms)?;
-        if self.is_in_doubt() {
+        if !self.commit()? {
             // A failover may lose a lease that the standby does not have: nobody may count on it.
             self.ledger.count("lease in doubt");
             return Ok(false);
