@@ -53,7 +53,7 @@ pub struct Client<'s> {
     pub holding: Vec<Held>,
     /// What may fail now.
     pub moment: Moment,
-    /// How long its lease may last from now on.
+    /// How long what it holds may be held beyond it: a lease, or where the connection was lost.
     lease: Duration,
 }
 
@@ -138,6 +138,9 @@ impl<'s> Client<'s> {
 
     /// After an error: back to a connection without a transaction.
     pub fn recover(&mut self, refusal: &Refusal) {
+        if matches!(refusal.code(), None | Some("08P01")) {
+            self.may_go_on();
+        }
         match refusal.code() {
             None => self.ledger.count("error: connection lost"),
             Some(code) if expected::by_client(code, refusal.db().message(), self.moment) => {
@@ -151,6 +154,12 @@ impl<'s> Client<'s> {
         if self.session.attempt_script("ROLLBACK").is_err() {
             self.reconnect();
         }
+    }
+
+    /// The connection was lost while a statement ran. Its backend goes on with it, a commit that waits for
+    /// the standby for example, and notices only then.
+    fn may_go_on(&mut self) {
+        self.lease = self.lease.max(HANGS);
     }
 
     pub fn reconnect(&mut self) {

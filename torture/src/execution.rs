@@ -18,6 +18,7 @@ impl Client<'_> {
     pub fn execute(&mut self, key: &str, token: Uuid, fate: Fate) -> Tried {
         self.ledger
             .count(&format!("fate: {}", format!("{fate:?}").split(' ').next().unwrap_or_default()));
+        self.moment.works = true;
         match fate {
             Fate::Releases => {
                 self.session.attempt(Call::new("idempotency_release").with("token", token))?;

@@ -12,6 +12,8 @@ pub struct Moment {
     pub statement_timeout: bool,
     /// It locks rows in an order of its own.
     pub locks_rows: bool,
+    /// It has claimed, and works.
+    pub works: bool,
     /// It ends a transaction that was prepared.
     pub resolves: bool,
 }
@@ -63,8 +65,9 @@ pub fn by_client(code: &str, message: &str, moment: Moment) -> bool {
         "40001" => moment.isolation != Isolation::ReadCommitted,
         // No rule about keys can prevent a deadlock of rows; and nothing but rows may deadlock.
         "40P01" => moment.locks_rows,
-        // A claim answers in_progress instead; what is left is the wait for a row.
-        "55P03" => moment.lock_timeout && moment.locks_rows,
+        // A claim answers in_progress instead. What is left is what the work waits for: a row, or the
+        // extension of a table.
+        "55P03" => moment.lock_timeout && moment.works && message.contains("due to lock timeout"),
         "57014" if message.contains("statement timeout") => moment.statement_timeout,
         // An earlier try, whose connection was lost, is still at it.
         "55000" => moment.resolves && message.contains("is busy"),
@@ -84,7 +87,8 @@ mod tests {
     #[test]
     fn each_conflict_has_its_moment() {
         let never = Moment::default();
-        let of_rows = Moment { lock_timeout: true, locks_rows: true, ..never };
+        let of_rows = Moment { lock_timeout: true, works: true, locks_rows: true, ..never };
+        let claiming = Moment { lock_timeout: true, ..never };
         let of_snapshots = Moment { isolation: Isolation::Serializable, ..never };
         let timed = Moment { statement_timeout: true, ..never };
         let resolving = Moment { resolves: true, ..never };
@@ -101,6 +105,7 @@ mod tests {
             assert!(!by_client(code, message, never), "{code} at any time");
             assert!(in_log(code, message), "{code} in the log");
         }
+        assert!(!by_client("55P03", "canceling statement due to lock timeout", claiming));
     }
 
     #[test]
@@ -114,7 +119,8 @@ mod tests {
             ("XX000", "anything"),
         ];
         for (code, message) in ours {
-            let moment = Moment { resolves: true, ..Moment::default() };
+            let moment =
+                Moment { lock_timeout: true, works: true, resolves: true, ..Moment::default() };
             assert!(!by_client(code, message, moment) && !in_log(code, message), "{code}");
         }
         assert!(!by_client("IK005", "lease lost", Moment::default()));
