@@ -60,6 +60,24 @@ pub fn memory_of(pid: i32, what: &str) -> Option<usize> {
     line.split_whitespace().next()?.parse().ok()
 }
 
+/// The processes that this one has started and that still run.
+fn children_of(pid: u32) -> Vec<u32> {
+    let started = format!("PPid:\t{pid}\n");
+    let processes = std::fs::read_dir("/proc").expect("the list of processes").flatten();
+    let is_child = |pid: &u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+        status.is_ok_and(|status| status.contains(&started))
+    };
+    let pids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
+    pids.filter(is_child).collect()
+}
+
+fn signal_all(pids: &[u32], signal: &str) {
+    let pids = pids.iter().map(u32::to_string);
+    // Some may have ended meanwhile.
+    let _sent = Command::new("kill").arg(format!("-{signal}")).args(pids).output();
+}
+
 /// Whether a process has this folder, given without symbolic links, as its current directory.
 pub fn works_in(folder: &Path) -> bool {
     let processes = std::fs::read_dir("/proc").expect("the list of processes");
@@ -98,6 +116,18 @@ impl Process {
         }
         self.child.wait().expect("the child is ours");
         tell_reaper("ended", &self.id().to_string());
+    }
+}
+
+impl Process {
+    /// Ends the process and its children, as the end of their machine does: none of them sees that
+    /// another has gone. The child that would start new ones is stopped first, and ended last.
+    pub fn die(&mut self) {
+        signal(self.id(), "STOP");
+        let children = children_of(self.id());
+        signal_all(&children, "STOP");
+        signal_all(&children, "KILL");
+        self.end("KILL");
     }
 }
 

@@ -150,6 +150,15 @@ impl Server {
         }
     }
 
+    /// Ends the postmaster and all its backends at once, as a power failure does. After a KILL of the
+    /// postmaster alone backends go on for a moment: a commit no longer waits for the standby then, and
+    /// others see it and answer from it.
+    pub fn die(&self) {
+        if let Some(mut postmaster) = self.postmaster().take() {
+            postmaster.die();
+        }
+    }
+
     fn postmaster(&self) -> MutexGuard<'_, Option<Process>> {
         self.postmaster.lock().unwrap_or_else(|broken| broken.into_inner())
     }

@@ -231,10 +231,11 @@ impl<'s> Client<'s> {
         wait_ms: i32,
         (since, now): (Instant, Instant),
     ) {
-        if outcome.outcome == "claimed" {
-            return;
-        }
         let name = &names[at];
+        if outcome.outcome == "claimed" {
+            let held = self.holding.iter_mut().filter(|held| held.name == *name);
+            return held.for_each(|held| held.won = Some(now));
+        }
         self.holding.retain(|held| held.name != *name);
         if outcome.outcome != "in_progress" {
             return;

@@ -5,6 +5,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+/// All tries of a request together stay away from a busy key for a little longer than this.
+const SLOW: Duration = Duration::from_millis(250);
+
 /// An operation and a key of it.
 pub type Name = (&'static str, String);
 
@@ -17,6 +20,9 @@ pub enum Holder {
     Prepared,
     /// A lease that had not run out.
     Lease,
+    /// A transaction that took its time: its commit waited for the standby, its work for rows, or its
+    /// connection was lost.
+    Slow,
 }
 
 /// A time in which a key was, or may have been, held.
@@ -25,6 +31,8 @@ pub struct Held {
     pub by: Holder,
     /// When the claim was sent.
     pub from: Instant,
+    /// When it was answered.
+    pub won: Option<Instant>,
     /// When the end was answered; `None`: it has not ended, as far as anybody knows.
     pub until: Option<Instant>,
 }
@@ -32,12 +40,15 @@ pub struct Held {
 impl Held {
     /// From now on, by a transaction that is still open.
     pub fn begin(name: &Name, by: Holder) -> Held {
-        Held { name: name.clone(), by, from: Instant::now(), until: None }
+        Held { name: name.clone(), by, from: Instant::now(), won: None, until: None }
     }
 
-    /// Until now; a lease may last as long as this beyond it.
-    pub fn end(self, lease: Duration) -> Held {
-        Held { until: Some(Instant::now() + lease), ..self }
+    /// Until now, or so long beyond it: a lease, or a lost connection.
+    pub fn end(self, beyond: Duration) -> Held {
+        let until = Instant::now() + beyond;
+        let is_slow = self.won.is_some_and(|won| until - won > SLOW);
+        let by = if self.by == Holder::Request && is_slow { Holder::Slow } else { self.by };
+        Held { by, until: Some(until), ..self }
     }
 }
 
@@ -86,7 +97,7 @@ impl<'h> Holders<'h> {
         Holders::those(history, |_| true)
     }
 
-    /// Those that may hold a key for long: what is prepared, and leases.
+    /// Those that hold a key for long: what is prepared, leases, and what is slow.
     pub fn lasting(history: &'h History) -> Holders<'h> {
         Holders::those(history, |by| by != Holder::Request)
     }
@@ -127,7 +138,7 @@ mod tests {
 
     fn held(start: Instant, from: u64, until: Option<u64>) -> Held {
         let at = |ms| start + Duration::from_millis(ms);
-        Held { name: name(), by: Holder::Request, from: at(from), until: until.map(at) }
+        Held { name: name(), by: Holder::Request, from: at(from), won: None, until: until.map(at) }
     }
 
     /// How long before `at` the key was held last.

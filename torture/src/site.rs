@@ -143,7 +143,7 @@ impl Site {
         let now: String = now[0].get(0);
         self.wait_for_standby(&format!("flush_lsn >= '{now}'"));
         let old = self.primary();
-        old.end("KILL");
+        old.die();
         self.generation.fetch_add(1, SeqCst);
         let standby = self.standby.lock().expect("nobody panicked").take().expect("a standby");
         *self.primary.write().expect("nobody panicked") = Arc::new({

@@ -11,9 +11,9 @@ use std::time::Duration;
 /// One request of so many may be given up, at most.
 const GIVEN_UP: u64 = 100;
 
-/// At least so many of the tries of a request that is given up met a prepared transaction, a lease, or
-/// an error that a fault explains. What holds a key otherwise is gone in a moment. This is not asked of
-/// keys that are executed again and again: they may be busy each time.
+/// At least so many of the tries of a request that is given up met a prepared transaction, a lease, a
+/// slow transaction, or an error that a fault explains. What holds a key otherwise is gone in a moment.
+/// This is not asked of keys that are executed again and again: they may be busy each time.
 const EXCUSED: usize = 4;
 
 pub fn judge(ledger: &mut Ledger) {
@@ -36,7 +36,9 @@ pub fn judge(ledger: &mut Ledger) {
         if excused < EXCUSED && !is_executed_again(given_up) {
             let name = given_up.told.first().map_or("a key", |told| &told.name.1);
             let (told, errors) = (given_up.told.len(), given_up.errors);
-            ledger.violation(format!("{name}: given up, in_progress {told} times, {errors} errors, and only {excused} tries have a reason"));
+            let tries = format!("in_progress {told} times, {errors} errors");
+            let why = format!("{tries}, and only {excused} tries have a reason");
+            ledger.violation(format!("{name}: given up, {why}"));
         }
     }
     bound(ledger, history.given_up.len() as u64);
@@ -63,7 +65,6 @@ fn bound(ledger: &mut Ledger, given_up: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::ORDERS;
     use crate::history::{Held, History, Holder, Name};
     use std::time::Instant;
 
@@ -76,7 +77,7 @@ mod tests {
     fn violations(by: Holder, after: u64, tries: usize) -> Vec<String> {
         let start = Instant::now();
         let second = Duration::from_secs(1);
-        let held = Held { name: name(), by, from: start, until: Some(start + second) };
+        let held = Held { name: name(), by, from: start, won: None, until: Some(start + second) };
         let at = start + second + Duration::from_millis(after);
         let told = vec![Told { name: name(), between: (at, at) }; tries];
         let given_up = vec![GivenUp { told: told.clone(), errors: 0 }];
