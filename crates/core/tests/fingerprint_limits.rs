@@ -108,8 +108,8 @@ fn shapes(size: usize) -> Vec<(&'static str, usize, Vec<u8>)> {
     let short = |i| format!("\"{:x}\":1", scattered(i) & 0xff_ffff);
     let twins = |i| format!("\"{}\":1", if i % 2 > 0 { "a" } else { "" });
     vec![
-        ("orders", 170, filled(size, "[", "]", order)),
-        ("orders, indented", 200, filled(size, "[", "\n]", indented)),
+        ("orders", 101, filled(size, "[", "]", order)),
+        ("orders, indented", 101, filled(size, "[", "\n]", indented)),
         ("canonical", 1, filled(size, "[", "]", ordered)),
         ("small numbers", 1, filled(size, "[", "]", |_| "1".into())),
         ("small numbers, spaced", 101, filled(size, "[ ", " ]", |_| " 1 ".into())),
@@ -129,9 +129,9 @@ fn shapes(size: usize) -> Vec<(&'static str, usize, Vec<u8>)> {
         ("two names again and again", 200, filled(size, "{", "}", twins)),
         ("two names, spaced", 200, filled(size, " {", "}", twins)),
         ("many objects of shortest names", 200, filled(size, "[ ", "]", |_| names_of_one())),
-        ("tiny objects", 200, filled(size, "[", "]", |_| r#"{"b":1,"a":1}"#.into())),
-        ("tiny objects, spaced", 200, filled(size, "[ ", "]", |_| r#"{"a":1,"":1}"#.into())),
-        ("dense, then one string", 200, dense_beginning(size)),
+        ("tiny objects", 101, filled(size, "[", "]", |_| r#"{"b":1,"a":1}"#.into())),
+        ("tiny objects, spaced", 101, filled(size, "[ ", "]", |_| r#"{"a":1,"":1}"#.into())),
+        ("dense, then one string", 101, dense_beginning(size)),
         ("members, then tiny objects", 200, members_then_objects(size)),
         ("not JSON", 1, filled(size, "[", "}", |_| "1".into())),
     ]
