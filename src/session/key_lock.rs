@@ -59,9 +59,15 @@ impl KeyLock {
         let callers = unsafe { pg_sys::LockTimeout };
         let _timeout = LockTimeout::set(patience.within(callers));
         let lock = *self;
-        // SAFETY: the tag is complete; the subtransaction hands the lock to its parent.
         let won = subtransaction::attempt(
-            move || unsafe { lock.acquire(false) },
+            move || {
+                // SAFETY: the tag is complete; the subtransaction hands the lock to its parent.
+                let acquired = unsafe { lock.acquire(false) };
+                // The timeout may have come between the lock and its being switched off (proc.c, ProcSleep):
+                // it is taken at its word here, and not by whatever looks next.
+                check_for_interrupts!();
+                acquired
+            },
             |code| code == PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE,
         );
         won.is_some()
