@@ -85,3 +85,24 @@ fn who_keeps_records_keeps_them_from_purge_and_not_silently_from_erasure() {
     owner.refused("SELECT idempotency_forget('alice', 'POST /orders', 'k')").expect("55000");
     assert_eq!(db.records(), 1);
 }
+
+/// Catches a purge that keeps the page of each kept record pinned: the pages are more than there are buffers.
+#[test]
+fn a_purge_that_may_delete_nothing_leaves_buffers_to_others() {
+    let cluster = Cluster::start("few-buffers", &["shared_buffers = 512kB"]);
+    let db = cluster.database();
+    db.run(
+        "DO $$ BEGIN
+             FOR n IN 1..400 LOOP
+                 PERFORM idempotency_claim('alice', 'POST /orders', n::text);
+                 PERFORM idempotency_complete(200, body => repeat('x', 1800));
+                 COMMIT;
+             END LOOP;
+         END $$",
+    );
+    expire(&db);
+    skip(&db, "DELETE", "records");
+    assert!(db.value::<i64>("SELECT pg_relation_size('idempotency.records') / 8192") > 64);
+    assert_eq!(db.value::<i64>("SELECT idempotency_purge()"), 0);
+    assert_eq!(db.records(), 400);
+}

@@ -162,6 +162,22 @@ impl Table {
         }
     }
 
+    /// Whether there is a row with this primary key.
+    ///
+    /// # Safety
+    /// The key is of the type of the first column.
+    pub unsafe fn has(&self, key: pg_sys::Datum) -> bool {
+        // SAFETY: the caller's promise. The slot goes at once: it would keep the row's page pinned.
+        unsafe {
+            unguarded::together(|| {
+                let slot = unguarded::table_slot_create(self.relation, null_mut());
+                let found = self.fetch(slot, key);
+                unguarded::ExecDropSingleTupleTableSlot(slot);
+                found
+            })
+        }
+    }
+
     /// Puts the row that has this primary key into a slot; false where there is none.
     ///
     /// # Safety

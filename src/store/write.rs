@@ -176,18 +176,11 @@ impl Target {
             let epq = &mut self.no_plan();
             pg_sys::ExecSimpleRelationDelete(self.relation, self.estate, epq, slot);
         });
-        // SAFETY: as above.
-        let is_kept = unsafe { may_be_kept(table) && self.is_there(table, slot) };
+        // SAFETY: as above; the primary key is the first column.
+        let is_kept = unsafe {
+            may_be_kept(table) && walk::column(slot, 1).is_some_and(|key| table.has(key))
+        };
         if is_kept { Err(Error::row_skipped(table.name(), "deleted")) } else { Ok(()) }
-    }
-
-    /// Whether the row in a slot is still in the table.
-    unsafe fn is_there(&self, table: &Table, slot: *mut pg_sys::TupleTableSlot) -> bool {
-        // SAFETY: the caller's promise; the primary key is the first column.
-        unsafe {
-            let found = self.slot(table);
-            walk::column(slot, 1).is_some_and(|key| table.find_in(found, key))
-        }
     }
 
     /// What the executor wants to have where it might have to evaluate a plan once more.
