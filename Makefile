@@ -76,5 +76,5 @@ lint: setup ## formatting and lints, without changing anything
 	@tools/lint
 
 clean: ## end the throwaway servers; remove them with their data, and all that was built here
-	@for server in target/server-*; do [ ! -d "$$server" ] || PG_MAJOR=$${server#target/server-} tools/server stop; done
+	@for server in target/server-*; do [ ! -d "$$server" ] || PG_MAJOR=$${server#target/server-} tools/server stop || exit; done
 	@rm -rf target fuzz/target

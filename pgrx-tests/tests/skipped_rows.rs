@@ -70,6 +70,24 @@ fn a_lease_that_is_not_written_is_an_error() {
     assert_eq!(db.records(), 0);
 }
 
+/// Who configures would be told of settings that nobody goes by.
+#[test]
+fn settings_that_are_not_written_are_an_error() {
+    let configure = "SELECT idempotency_configure('POST /orders', '{\"wait_ms\": 1}')";
+    let register = "SELECT idempotency_register_resource('order', 'public.orders', 'key')";
+    for event in ["INSERT", "UPDATE"] {
+        for (table, call) in [("operations", configure), ("resource_types", register)] {
+            let db = Database::fresh();
+            let mut owner = db.session_as(Role::Superuser, "owner");
+            if event == "UPDATE" {
+                owner.run(call);
+            }
+            skip(&db, event, table);
+            owner.refused(call).expect("55000");
+        }
+    }
+}
+
 /// A purge counts what is gone, so that a loop until 0 ends; an erasure has to be whole.
 #[test]
 fn who_keeps_records_keeps_them_from_purge_and_not_silently_from_erasure() {

@@ -93,7 +93,7 @@ pub fn resource_type(name: &str) -> Result<Option<Rc<ResourceType>>, Error> {
 /// Changes settings of an operation by a merge patch; returns all that are set.
 ///
 /// # Errors
-/// 22023 where a setting or a value does not exist.
+/// 22023 where a setting or a value does not exist; 55000 where a trigger skips the row.
 pub fn configure(operation: &str, patch: Map<String, Value>) -> Result<Value, Error> {
     // Nobody else may read and write in between.
     let table = Table::open(&OPERATIONS, pg_sys::ShareRowExclusiveLock)?;
@@ -107,11 +107,12 @@ pub fn configure(operation: &str, patch: Map<String, Value>) -> Result<Value, Er
     let arguments = [datum::text_arg(operation), datum::jsonb_arg(&after)];
     table.as_owner(|| {
         write(
+            &table,
             "INSERT INTO idempotency.operations (operation, settings) VALUES ($1, $2) \
              ON CONFLICT (operation) DO UPDATE SET settings = excluded.settings",
             &arguments,
         )
-    });
+    })?;
     table.close();
     Ok(after)
 }
@@ -119,26 +120,32 @@ pub fn configure(operation: &str, patch: Map<String, Value>) -> Result<Value, Er
 /// Registers where the resources of a type are.
 ///
 /// # Errors
-/// 55000 where the table is not as this library expects.
+/// 55000 where the table is not as this library expects, and where a trigger skips the row.
 pub fn register(name: &str, resource_type: &ResourceType) -> Result<(), Error> {
     let table = Table::open(&RESOURCE_TYPES, pg_sys::RowExclusiveLock)?;
     let ResourceType { schema, relation, id_column } = resource_type;
     let arguments = [name, schema, relation, id_column].map(datum::text_arg);
     table.as_owner(|| {
         write(
+            &table,
             "INSERT INTO idempotency.resource_types VALUES ($1, $2, $3, $4) \
              ON CONFLICT (resource_type) DO UPDATE SET relation_schema = excluded.relation_schema, \
              relation_name = excluded.relation_name, id_column = excluded.id_column",
             &arguments,
         )
-    });
+    })?;
     table.close();
     Ok(())
 }
 
-fn write(sql: &str, arguments: &[pgrx::datum::DatumWithOid<'_>]) {
-    let written = Spi::connect_mut(|client| client.update(sql, None, arguments).map(drop));
-    written.unwrap_or_else(|error| Error::unexpected(error.to_string()).raise());
+fn write(
+    table: &Table,
+    sql: &str,
+    arguments: &[pgrx::datum::DatumWithOid<'_>],
+) -> Result<(), Error> {
+    let rows = Spi::connect_mut(|client| Ok(client.update(sql, None, arguments)?.len()));
+    let rows = rows.map_err(|error: pgrx::spi::Error| Error::unexpected(error.to_string()))?;
+    if rows == 0 { Err(Error::row_skipped(table.name(), "written")) } else { Ok(()) }
 }
 
 fn unlisted() -> Rc<Policy> {
