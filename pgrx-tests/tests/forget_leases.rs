@@ -129,3 +129,27 @@ at_every_isolation!(
     a_request_that_is_finished_meanwhile_is_erased,
     the_transactions_own_lease_stays,
 );
+
+/// Catches a slot for each row: PostgreSQL notes each use of a table's descriptor, and looks through all
+/// notes of the same one, so a scope of a million leases would take hours. The notes are in the memory
+/// that outlives transactions.
+#[test]
+fn each_lease_is_erased_at_the_same_cost() {
+    let db = Database::fresh();
+    db.run(&format!(
+        "INSERT INTO idempotency.leases
+             SELECT gen_random_uuid(), gen_random_uuid(), 'alice', '{ORDERS}', n::text, now(), NULL, NULL, NULL, true
+             FROM generate_series(1, 2000) AS n;
+         CREATE TABLE noted (row integer GENERATED ALWAYS AS IDENTITY, bytes bigint);
+         CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             INSERT INTO public.noted (bytes)
+                 SELECT used_bytes FROM pg_backend_memory_contexts WHERE name = 'TopMemoryContext';
+             RETURN NEW;
+         END $$;
+         CREATE TRIGGER note BEFORE INSERT ON idempotency.leases FOR EACH ROW EXECUTE FUNCTION note()"
+    ));
+    assert_eq!(operator(&db).value::<i64>(forget("alice")), 0);
+    let after = |row: i32| db.value::<i64>(&format!("SELECT bytes FROM noted WHERE row = {row}"));
+    let more = after(2000) - after(100);
+    assert!(more < 1900 * 4, "{more} bytes for 1900 rows");
+}

@@ -7,6 +7,9 @@
 //! A BEFORE trigger that returns NULL has a row skipped, without a word. A record that is not written
 //! would let its request be executed again, so here that is an error.
 
+use std::cell::Cell;
+use std::ptr::null_mut;
+
 use pgrx::pg_sys;
 
 use super::relation::{self, Table};
@@ -71,6 +74,8 @@ fn no_key() -> Error {
 pub struct Target {
     estate: *mut pg_sys::EState,
     relation: *mut pg_sys::ResultRelInfo,
+    /// Where rows are put that are to be written; null before the first.
+    new: Cell<*mut pg_sys::TupleTableSlot>,
 }
 
 /// What is allocated for a target lives as long as the target: it may be used while a change of another
@@ -127,7 +132,7 @@ impl Target {
     pub unsafe fn insert(&self, table: &Table, row: &[Option<pg_sys::Datum>]) -> Result<(), Error> {
         // SAFETY: the caller's promise. Who is written is given a place.
         let place = self.in_own_memory(|| unsafe {
-            let slot = virtual_slot(self.estate, table.relation(), row);
+            let slot = self.put(table, row);
             unguarded::together(|| {
                 unguarded::ExecSimpleRelationInsert(self.relation, self.estate, slot)
             });
@@ -151,7 +156,7 @@ impl Target {
     ) -> Result<(), Error> {
         // SAFETY: the caller's promise. Who is written is given a place.
         let place = self.in_own_memory(|| unsafe {
-            let new = virtual_slot(self.estate, table.relation(), row);
+            let new = self.put(table, row);
             let epq = &mut self.no_plan();
             pg_sys::ExecSimpleRelationUpdate(self.relation, self.estate, epq, slot, new);
             (*new).tts_tid
@@ -181,6 +186,31 @@ impl Target {
             may_be_kept(table) && walk::column(slot, 1).is_some_and(|key| table.has(key))
         };
         if is_kept { Err(Error::row_skipped(table.name(), "deleted")) } else { Ok(()) }
+    }
+
+    /// The slot with a row that is to be written; columns behind ours are NULL. One slot serves for all
+    /// rows: PostgreSQL notes who uses a table's descriptor, and takes longer for each further slot.
+    unsafe fn put(
+        &self,
+        table: &Table,
+        row: &[Option<pg_sys::Datum>],
+    ) -> *mut pg_sys::TupleTableSlot {
+        // SAFETY: the caller's promise: the target is the table's, and the row has its columns.
+        unsafe {
+            let slot = unguarded::together(|| {
+                if self.new.get().is_null() {
+                    let descriptor = (*table.relation()).rd_att;
+                    let ops = &raw const pg_sys::TTSOpsVirtual;
+                    self.new.set(unguarded::ExecInitExtraTupleSlot(self.estate, descriptor, ops));
+                }
+                unguarded::ExecStoreAllNullTuple(self.new.get())
+            });
+            for (i, value) in row.iter().enumerate() {
+                *(*slot).tts_values.add(i) = value.unwrap_or(pg_sys::Datum::null());
+                *(*slot).tts_isnull.add(i) = value.is_none();
+            }
+            slot
+        }
     }
 
     /// What the executor wants to have where it might have to evaluate a plan once more.
@@ -254,33 +284,13 @@ unsafe fn begin(relation: pg_sys::Relation) -> Target {
         let size = size_of::<pg_sys::ResultRelInfo>();
         let target = unguarded::palloc0(size).cast::<pg_sys::ResultRelInfo>();
         (*target).type_ = pg_sys::NodeTag::T_ResultRelInfo;
-        unguarded::InitResultRelInfo(target, relation, 0, std::ptr::null_mut(), 0);
+        unguarded::InitResultRelInfo(target, relation, 0, null_mut(), 0);
         // Where after-row triggers look for the relation that they were queued for.
         (*estate).es_opened_result_relations =
             unguarded::lappend((*estate).es_opened_result_relations, target.cast());
         (*estate).es_output_cid = unguarded::GetCurrentCommandId(true);
         unguarded::ExecOpenIndices(target, false);
         unguarded::AfterTriggerBeginQuery();
-        Target { estate, relation: target }
-    }
-}
-
-unsafe fn virtual_slot(
-    estate: *mut pg_sys::EState,
-    relation: pg_sys::Relation,
-    row: &[Option<pg_sys::Datum>],
-) -> *mut pg_sys::TupleTableSlot {
-    // SAFETY: a slot of the table's own descriptor; columns behind ours are NULL.
-    unsafe {
-        let slot = unguarded::together(|| {
-            let (descriptor, ops) = ((*relation).rd_att, &raw const pg_sys::TTSOpsVirtual);
-            let slot = unguarded::ExecInitExtraTupleSlot(estate, descriptor, ops);
-            unguarded::ExecStoreAllNullTuple(slot)
-        });
-        for (i, value) in row.iter().enumerate() {
-            *(*slot).tts_values.add(i) = value.unwrap_or(pg_sys::Datum::null());
-            *(*slot).tts_isnull.add(i) = value.is_none();
-        }
-        slot
+        Target { estate, relation: target, new: Cell::new(null_mut()) }
     }
 }
