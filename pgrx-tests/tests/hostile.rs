@@ -1,6 +1,7 @@
 //! What a hostile owner of a table, a hostile caller and a migration at the wrong moment can do: each
 //! case has been a crash of the cluster or a way to somebody else's rights.
 
+use pg_idempotency_tests::lease::lease;
 use pg_idempotency_tests::operation::configure_operation;
 use pg_idempotency_tests::prelude::*;
 use serde_json::json;
@@ -245,6 +246,20 @@ fn a_table_of_another_kind_is_an_error() {
         let mut session = db.session("session");
         session.refused(claim("k")).expect_ours("55000").mentions("kind");
         assert_eq!(db.records(), 0);
+    }
+}
+
+/// Catches records that a crash empties, while the effects of their requests stay.
+#[test]
+fn an_unlogged_table_is_an_error() {
+    for table in ["records", "leases", "operations"] {
+        let db = Database::fresh();
+        let mut session = db.session("session");
+        session.call(lease("k1")).expect("claimed");
+        db.run(&format!("ALTER TABLE idempotency.{table} SET UNLOGGED"));
+        session.refused(lease("k2")).expect_ours("55000").mentions(table);
+        db.run(&format!("ALTER TABLE idempotency.{table} SET LOGGED"));
+        session.call(lease("k2")).expect("claimed");
     }
 }
 

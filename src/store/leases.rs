@@ -29,6 +29,7 @@ static LAYOUT: Layout = Layout {
         pg_sys::JSONBOID,
         pg_sys::BOOLOID,
     ],
+    survives: true,
 };
 
 /// The numbers of columns in the table, from 1.

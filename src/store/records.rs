@@ -62,7 +62,7 @@ impl Column {
     }
 }
 
-static LAYOUT: Layout = Layout { name: c"records", columns: &TYPES };
+static LAYOUT: Layout = Layout { name: c"records", columns: &TYPES, survives: true };
 
 const TYPES: [pg_sys::Oid; COLUMNS] = [
     pg_sys::UUIDOID,

@@ -20,6 +20,8 @@ pub struct Layout {
     pub name: &'static CStr,
     /// The types.
     pub columns: &'static [pg_sys::Oid],
+    /// Whether it has to survive a crash: without its record, what was executed would be executed again.
+    pub survives: bool,
 }
 
 /// An open table. It stays locked until the transaction ends, as a table in use by SQL would;
@@ -122,11 +124,15 @@ impl Table {
     }
 
     /// Whether it is an ordinary table of PostgreSQL's own kind: what is read and written here goes past
-    /// the executor, which knows others (partitioned ones have no rows themselves).
+    /// the executor, which knows others (partitioned ones have no rows themselves). A crash empties tables
+    /// that are UNLOGGED.
     fn is_heap(&self) -> bool {
         // SAFETY: the table is open.
         let class = unsafe { &*(*self.relation).rd_rel };
-        class.relkind == pg_sys::RELKIND_RELATION as i8 && class.relam == pg_sys::HEAP_TABLE_AM_OID
+        class.relkind == pg_sys::RELKIND_RELATION as i8
+            && class.relam == pg_sys::HEAP_TABLE_AM_OID
+            && (class.relpersistence == pg_sys::RELPERSISTENCE_PERMANENT as i8
+                || !self.layout.survives)
     }
 
     /// Whether the primary key is the first column, and that alone: it is what is asked for.

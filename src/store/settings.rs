@@ -23,10 +23,11 @@ use crate::error::Error;
 use crate::guc::{self, Unlisted};
 
 static OPERATIONS: Layout =
-    Layout { name: c"operations", columns: &[pg_sys::TEXTOID, pg_sys::JSONBOID] };
+    Layout { name: c"operations", columns: &[pg_sys::TEXTOID, pg_sys::JSONBOID], survives: true };
 static RESOURCE_TYPES: Layout = Layout {
     name: c"resource_types",
     columns: &[pg_sys::TEXTOID, pg_sys::TEXTOID, pg_sys::TEXTOID, pg_sys::TEXTOID],
+    survives: true,
 };
 
 /// The most names that are kept, so that a caller who puts ids into operations cannot fill memory.

@@ -23,8 +23,11 @@ const FEW: u32 = 8;
 /// After which time a stretch is looked at again, whatever is in it: a day, in microseconds.
 pub const LOOK_AGAIN: Micros = 24 * 60 * 60 * 1_000_000;
 
-static LAYOUT: Layout =
-    Layout { name: c"stretches", columns: &[pg_sys::INT4OID, pg_sys::TIMESTAMPTZOID] };
+static LAYOUT: Layout = Layout {
+    name: c"stretches",
+    columns: &[pg_sys::INT4OID, pg_sys::TIMESTAMPTZOID],
+    survives: false,
+};
 
 const STRETCH: i16 = 1;
 const DUE: i16 = 2;
