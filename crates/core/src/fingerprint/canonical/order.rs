@@ -23,9 +23,9 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Whether the canonical form has it.
+    /// Whether the canonical form has it, also as long as its end is not noted.
     pub(super) fn is_kept(&self) -> bool {
-        self.end > self.start
+        self.end != self.start
     }
 }
 

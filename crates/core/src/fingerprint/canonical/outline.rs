@@ -156,13 +156,18 @@ impl Outline {
         text: &Text<'_>,
         pace: &mut Pace<'_>,
     ) -> Result<(), OutOfMemory> {
-        let members = &mut self.noted[mark.noted()..];
-        if self.incomplete && !members.iter().all(Member::is_kept) {
-            note_ends(members, text.position(rest), pace);
-            return self.arrange(mark, rest, text, pace);
+        if self.is_whole(mark) {
+            self.close_unchanged(mark);
+            return Ok(());
         }
-        self.close_unchanged(mark);
-        Ok(())
+        note_ends(&mut self.noted[mark.noted()..], text.position(rest), pace);
+        self.arrange(mark, rest, text, pace)
+    }
+
+    /// Whether no member of an object is left out.
+    #[inline(always)]
+    fn is_whole(&self, mark: Mark) -> bool {
+        !self.incomplete || self.noted[mark.noted()..].iter().all(Member::is_kept)
     }
 
     /// Closes a container that is written as it stands.
@@ -181,7 +186,7 @@ impl Outline {
         (end - start) as usize <= text::LONGEST
             && self.noted.len() - mark.noted() <= order::FEW
             && self.containers.len() == mark.container as usize + 1
-            && !self.incomplete
+            && self.is_whole(mark)
     }
 
     /// Brings the members of a small object into order in the text itself, so that there is nothing
