@@ -3,10 +3,12 @@
 
 mod fingerprint_support;
 
-use fingerprint_support::{Numbers, spell, value};
-use idempotency_core::fingerprint::{Request, canonicalize_sparing, fingerprint};
+use fingerprint_support::{Numbers, object_at_the_edge, spell, value};
+use idempotency_core::fingerprint::{
+    CanonicalError, Request, Violation, canonicalize, canonicalize_sparing, fingerprint,
+};
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 fn of(body: &str) -> [u8; 32] {
     without(body, &[])
@@ -21,6 +23,27 @@ fn without(body: &str, exclude: &[&str]) -> [u8; 32] {
         ..Request::default()
     };
     fingerprint(&request, || ()).unwrap()
+}
+
+/// An object with the first of the members once more, all in some order, and where the second of the
+/// two stands in it.
+fn with_twins(members: &Map<String, Value>, numbers: &mut Numbers) -> (String, usize) {
+    let mut all: Vec<(&String, &Value)> = members.iter().collect();
+    for _ in 0..=numbers.below(3) {
+        all.rotate_left(numbers.below(members.len() as u64) as usize);
+    }
+    let twin = all[0].0;
+    all.insert(numbers.below(members.len() as u64 + 1) as usize, (twin, &Value::Null));
+    let (mut body, mut places) = (String::from("{"), Vec::new());
+    for (name, value) in all {
+        body.push_str(if body.len() > 1 { "," } else { "" });
+        if name == twin {
+            places.push(body.len());
+        }
+        let spelled = spell(&json!(name), numbers.below(u64::MAX));
+        body.push_str(&format!("{}:{}", spelled.trim(), spell(value, numbers.below(u64::MAX))));
+    }
+    (body + "}", places[1])
 }
 
 /// Changes one value inside, the one that `numbers` leads to.
@@ -92,6 +115,21 @@ proptest! {
             prop_assert_eq!(without(&body, &[&pointer]), expected, "{}", pointer);
             let form = canonicalize_sparing(body.as_bytes(), &[&pointer]).unwrap();
             prop_assert_eq!(of(std::str::from_utf8(&form).unwrap()), expected, "{}", pointer);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn a_name_stands_once(value in object_at_the_edge(), seed: u64) {
+        if let Value::Object(members) = &value {
+            let (body, at) = with_twins(members, &mut Numbers::new(seed));
+            let body = format!("[{body}]");
+            let second = CanonicalError::Invalid { violation: Violation::DuplicateMember, at: at + 1 };
+            prop_assert_eq!(canonicalize(body.as_bytes(), || ()), Err(second), "{}", body);
+            prop_assert_eq!(canonicalize_sparing(body.as_bytes(), &[]), Err(second));
         }
     }
 }

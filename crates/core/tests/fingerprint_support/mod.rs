@@ -52,8 +52,52 @@ fn number() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Any JSON value, up to six levels deep.
+/// Any JSON value.
 pub fn value() -> impl Strategy<Value = Value> {
+    prop_oneof![12 => tree(), 1 => object_at_the_edge()]
+}
+
+/// Names that differ only behind their first eight bytes, or where these end within a character.
+fn name_at_the_edge() -> impl Strategy<Value = String> {
+    let character =
+        prop::sample::select(vec!['a', '\0', '"', '/', 'é', '\u{e000}', '\u{ffff}', '\u{10000}']);
+    ("(1234|12345|123456|1234567|12345678|x{62})?", vec(character, 0..4))
+        .prop_map(|(beginning, characters)| beginning + &String::from_iter(characters))
+}
+
+/// Objects around the limits within which members change places in the text: 32 of them, in 1 KiB;
+/// of members that are copied whole, and longer ones; one in the other; with numbers that are longer
+/// in the text than in the body, and shorter.
+pub fn object_at_the_edge() -> impl Strategy<Value = Value> {
+    let number = prop::sample::select(vec![1e20, 1e21, 1.0, 0.1, 1e-6, 1e-7, 0.30000000000000004]);
+    let leaf = prop_oneof![
+        3 => any::<u8>().prop_map(Value::from),
+        1 => number.prop_map(Value::from),
+        1 => name_at_the_edge().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 60, 16, |inner| {
+        let count = prop_oneof![2 => 1..8usize, 1 => 31..35usize];
+        let members = count.prop_flat_map(move |count| {
+            btree_map(prop_oneof![name_at_the_edge(), "[a-z]{2}"], inner.clone(), count)
+        });
+        (members, prop_oneof![Just(None), (-30..30i32).prop_map(Some), (-2..=2).prop_map(Some)])
+            .prop_map(|(members, edge)| filled_up(members.into_iter().collect(), edge))
+    })
+}
+
+/// The object, with one member more if that makes its members so many bytes longer than 1 KiB.
+fn filled_up(mut members: Map<String, Value>, edge: Option<i32>) -> Value {
+    let length = |members: &Map<_, _>| serde_json_canonicalizer::to_vec(members).unwrap().len();
+    if let Some(more) = edge {
+        members.insert("mmm".into(), "".into());
+        let missing = (2 + 1024 + more) as usize;
+        members["mmm"] = "x".repeat(missing.saturating_sub(length(&members))).into();
+    }
+    members.into()
+}
+
+/// A value up to six levels deep.
+fn tree() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         1 => Just(Value::Null),
         1 => any::<bool>().prop_map(Value::from),
@@ -133,7 +177,7 @@ impl Writer {
         let spelling = match number.as_i64() {
             Some(integer) => match self.numbers.below(4) {
                 0 => format!("{integer}.{}", "0".repeat(1 + self.numbers.below(3) as usize)),
-                1 => format!("{integer}00e-2"),
+                1 if integer != 0 => format!("{integer}00e-2"),
                 2 => format!("{integer}E+0"),
                 _ => integer.to_string(),
             },
