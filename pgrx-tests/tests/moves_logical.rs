@@ -37,7 +37,7 @@ fn keys_and_effects_agree_on_the_subscriber() {
     let mut watcher = subscriber.session_as(Role::Superuser, "watcher of agreement");
     let mut holder = subscriber.session_as(Role::Superuser, "holder");
     let mut sent = Vec::new();
-    for n in 0..10 {
+    for n in 0..50 {
         let key = format!("k{n}");
         // The order is there already, and its record has to wait.
         holder.run("BEGIN; LOCK TABLE idempotency.records IN EXCLUSIVE MODE");
