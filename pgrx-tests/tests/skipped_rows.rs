@@ -23,6 +23,15 @@ fn expire(db: &Database<'_>) {
     db.run("UPDATE idempotency.records SET expires_at = clock_timestamp() - interval '1 second'");
 }
 
+/// A session that has left a record, which has expired by now.
+fn with_expired(db: &Database<'_>) -> Session {
+    let mut session = db.session("session");
+    execute(&mut session).expect("completed");
+    session.run("COMMIT");
+    expire(db);
+    session
+}
+
 #[test]
 fn a_record_that_is_not_written_is_an_error() {
     let db = Database::fresh();
@@ -51,10 +60,7 @@ fn a_caught_error_does_not_let_the_work_commit() {
 #[test]
 fn an_expired_record_that_stays_is_not_replaced() {
     let db = Database::fresh();
-    let mut session = db.session("session");
-    execute(&mut session).expect("completed");
-    session.run("COMMIT");
-    expire(&db);
+    let mut session = with_expired(&db);
     skip(&db, "DELETE", "records");
     execute(&mut session).expect_err("the row is kept").expect("55000");
     session.run("ROLLBACK");
@@ -92,10 +98,7 @@ fn settings_that_are_not_written_are_an_error() {
 #[test]
 fn who_keeps_records_keeps_them_from_purge_and_not_silently_from_erasure() {
     let db = Database::fresh();
-    let mut session = db.session("session");
-    execute(&mut session).expect("completed");
-    session.run("COMMIT");
-    expire(&db);
+    with_expired(&db);
     skip(&db, "DELETE", "records");
     let mut owner = db.session_as(Role::Superuser, "owner");
     assert_eq!(owner.value::<i64>("SELECT idempotency_purge()"), 0);

@@ -6,7 +6,8 @@ use pg_idempotency_tests::preloaded::{
 use pg_idempotency_tests::prelude::*;
 use pg_idempotency_tests::{process, standby::Standby};
 
-/// Has each DELETE of a record take this long, so that a worker is found at work.
+/// Has each DELETE of a record take this long: it is the worker's work, which the tests look for and end.
+/// (A lock that a test holds would not do: the worker does not wait for one longer than a second.)
 fn slow_down(db: &Database<'_>, seconds: f64) {
     db.run(&format!(
         "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep({seconds}); RETURN OLD; END $$;

@@ -9,7 +9,7 @@ use crate::session::{Role, Session};
 use crate::wire::Wire;
 use postgres::Row;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The classes of SQLSTATEs, or whole ones, that a statement may end with. XX (internal error), 58
@@ -84,12 +84,19 @@ impl<'d> Worker<'d> {
         worker
     }
 
-    /// Runs scenes until the time is over, or another worker has failed; returns how many.
-    pub fn run_until(&mut self, end: Instant, failed: &AtomicBool) -> usize {
+    /// Runs scenes until the time is over, or another worker has failed; returns how many. `progress` counts
+    /// those of all workers in the database.
+    pub fn run_until(
+        &mut self,
+        end: Instant,
+        failed: &AtomicBool,
+        progress: &AtomicUsize,
+    ) -> usize {
         let mut scenes = 0;
         while Instant::now() < end && !failed.load(Relaxed) {
             self.scene();
             scenes += 1;
+            progress.fetch_add(1, Relaxed);
         }
         scenes
     }
