@@ -86,7 +86,7 @@ fn meddle(
             assert!(expected.contains(&code.as_str()), "{refusal:?}");
         }
         changes += 1;
-        let enough = progress.load(Relaxed) + 1 + dice.below(8) as usize;
+        let enough = progress.load(Relaxed) + 1 + dice.below(8);
         wait::until("the workers go on", || {
             (progress.load(Relaxed) >= enough || is_over()).then_some(())
         });
