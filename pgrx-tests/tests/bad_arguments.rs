@@ -175,6 +175,21 @@ fn content_type_twice_and_different() {
     assert_refused_completion(&db, "a line break", broken, "22023");
 }
 
+/// It becomes a header, and those are read into Rust's memory, where a failed allocation ends the server.
+#[test]
+fn content_type_beyond_its_limit() {
+    let db = Database::fresh();
+    let of_length = |length| complete(200).with("content_type", "x".repeat(length));
+    assert_refused_completion(&db, "1,025 bytes", of_length(1025), "22023");
+    let wide = complete(200).with("content_type", "\u{e9}".repeat(513));
+    assert_refused_completion(&db, "513 wide characters", wide, "22023");
+    let mut session = db.session("at the limit");
+    session.run("BEGIN");
+    session.call(claim("k")).expect("claimed");
+    session.call(of_length(1024)).expect("completed");
+    session.run("COMMIT");
+}
+
 #[test]
 fn unknown_token() {
     let db = Database::fresh();

@@ -6,7 +6,7 @@ use pg_idempotency_tests::process;
 use std::process::Command;
 
 /// Calls with large arguments, and with many small ones.
-const CALLS: [&str; 16] = [
+const CALLS: [&str; 17] = [
     "idempotency_fingerprint('POST', '/', body => '[' || repeat('123,', 1000000) || '0]')",
     "idempotency_fingerprint('POST', '/', body => '[' || repeat('\"\\u0041b\",', 300000) || '0]', exclude => '{/1,/2}')",
     "idempotency_fingerprint('POST', '/', body => '{' || (SELECT string_agg('\"' || n || '\":1.5e3', ',') FROM generate_series(1, 100000) n) || '}')",
@@ -21,6 +21,7 @@ const CALLS: [&str; 16] = [
     "idempotency_complete(200, body_json => to_jsonb(array_fill(123456, ARRAY[300000])))",
     "idempotency_complete(200, body_bytes => convert_to('{\"a\":[' || repeat('null,', 600000) || '{}]}', 'UTF8'))",
     "idempotency_complete(200, headers => (SELECT jsonb_object_agg('X-' || n, repeat('y', 20)) FROM generate_series(1, 1500) n))",
+    "idempotency_complete(200, content_type => repeat('x', 4000000))",
     "idempotency_configure('a', jsonb_build_object('replay_header', repeat('x', 60000)))",
     "idempotency_configure('a', (SELECT jsonb_object_agg('setting ' || n, n) FROM generate_series(1, 1500) n))",
 ];

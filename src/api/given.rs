@@ -73,9 +73,10 @@ impl<'a> Arguments<'a> {
     /// 22004, 22023.
     pub fn read(&self) -> Result<Answer<'a>, Error> {
         let given = self.headers.map(|jsonb| jsonb.to_json("headers")).transpose()?;
+        let content_type = name("content_type", self.content_type)?;
         Ok(Answer {
             status: read_status(self.status)?,
-            headers: read_headers(given.as_ref(), self.content_type, &self.body)?,
+            headers: read_headers(given.as_ref(), content_type, &self.body)?,
             given_headers: given.zip(self.headers.map(Jsonb::datum)),
             body: self.body.bytea()?.map(not_too_large).transpose()?,
             resource_type: name("resource_type", self.resource_type)?,
@@ -188,13 +189,12 @@ fn read_status(status: Option<i32>) -> Result<i32, Error> {
 /// The headers, the content type among them.
 fn read_headers(
     given: Option<&Value>,
-    content_type: Option<&Text<'_>>,
+    content_type: Option<&str>,
     body: &Body<'_>,
 ) -> Result<Headers, Error> {
     let refused = |fault| Error::headers(&fault);
     let headers = given.map(Headers::from_json).transpose().map_err(refused)?;
     let mut headers = headers.unwrap_or_default();
-    let content_type = content_type.map(Text::as_str);
     let default =
         || (headers.content_type().is_none() && body.is_json()).then_some("application/json");
     if let Some(content_type) = content_type.or_else(default) {
