@@ -58,6 +58,9 @@ pub fn lock_order() -> LockOrder {
     LOCK_ORDER.get()
 }
 
+/// The most that `pg_idempotency.problem_type_base` may hold, in bytes.
+const MAX_PROBLEM_TYPE_BASE: usize = 255;
+
 /// What an operation without settings does with keys.
 pub fn unlisted() -> Unlisted {
     UNLISTED.get()
@@ -201,12 +204,36 @@ fn define_for_callers() {
         GucContext::Userset,
         GucFlags::UNIT_BYTE,
     );
-    GucRegistry::define_string_guc(
-        c"pg_idempotency.problem_type_base",
-        c"What the type of a problem answer starts with.",
-        c"The outcome is appended to it. Empty for about:blank.",
-        &PROBLEM_TYPE_BASE,
-        GucContext::Userset,
-        GucFlags::default(),
-    );
+    // SAFETY: the hook is guarded.
+    unsafe {
+        GucRegistry::define_string_guc_with_hooks(
+            c"pg_idempotency.problem_type_base",
+            c"What the type of a problem answer starts with.",
+            c"The outcome is appended to it. Empty for about:blank.",
+            &PROBLEM_TYPE_BASE,
+            GucContext::Userset,
+            GucFlags::default(),
+            Some(check_problem_type_base),
+            None,
+            None,
+        );
+    }
+}
+
+/// Called by guc.c with a new value: what any user can set is read into Rust's memory, so it is bounded.
+#[pg_guard]
+unsafe extern "C-unwind" fn check_problem_type_base(
+    value: *mut *mut c_char,
+    _extra: *mut *mut c_void,
+    _source: pg_sys::GucSource::Type,
+) -> bool {
+    // SAFETY: a zero-terminated string, or null; the detail is copied.
+    unsafe {
+        if (*value).is_null() || CStr::from_ptr(*value).count_bytes() <= MAX_PROBLEM_TYPE_BASE {
+            return true;
+        }
+        pg_sys::GUC_check_errdetail_string =
+            pg_sys::pstrdup(c"It may have at most 255 bytes.".as_ptr());
+        false
+    }
 }

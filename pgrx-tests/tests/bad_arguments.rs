@@ -190,6 +190,18 @@ fn content_type_beyond_its_limit() {
     session.run("COMMIT");
 }
 
+/// Any user may set it, and it goes into Rust's memory too.
+#[test]
+fn problem_type_base_beyond_its_limit() {
+    let db = Database::fresh();
+    let mut session = db.session("session");
+    session.call(claim("k")).expect("claimed");
+    session.run(&format!("SET pg_idempotency.problem_type_base = '{}'", "x".repeat(255)));
+    let long = format!("SET pg_idempotency.problem_type_base = '{}'", "x".repeat(256));
+    let refusal = session.attempt_script(&long).expect_err("refused");
+    assert_eq!(refusal.code(), Some("22023"), "{refusal:?}");
+}
+
 #[test]
 fn unknown_token() {
     let db = Database::fresh();
