@@ -12,8 +12,8 @@ use std::sync::{LazyLock, OnceLock};
 /// because a worker in the template database would hold up CREATE DATABASE.
 const SETTINGS: [&str; 9] = [
     "listen_addresses = ''",
-    "max_connections = 200",
-    "max_prepared_transactions = 20",
+    "max_connections = 400",
+    "max_prepared_transactions = 40",
     "deadlock_timeout = 200ms",
     "autovacuum = off",
     "fsync = off",
@@ -36,13 +36,17 @@ const FILL_TEMPLATE: &str = "
 
 pub struct Cluster {
     server: Server,
+    is_shared: bool,
     template: OnceLock<()>,
     databases: AtomicU32,
 }
 
-static SHARED: LazyLock<Cluster> = LazyLock::new(|| Cluster::start(&name_of_this_binary(), &[]));
+static SHARED: LazyLock<Cluster> = LazyLock::new(|| {
+    let cluster = Cluster::start(&name_of_this_binary(), &[]);
+    Cluster { is_shared: true, ..cluster }
+});
 
-/// `concurrency` for `target/debug/deps/concurrency-0123456789abcdef`.
+/// `server` for `target/debug/deps/server-0123456789abcdef`.
 fn name_of_this_binary() -> String {
     let path = std::env::current_exe().expect("this binary has a path");
     let stem = path.file_stem().and_then(|stem| stem.to_str()).expect("and a name");
@@ -50,7 +54,7 @@ fn name_of_this_binary() -> String {
 }
 
 impl Cluster {
-    /// The cluster that the tests of this binary share.
+    /// The cluster that the tests of this binary share. Its databases go when their tests have passed.
     pub fn shared() -> &'static Cluster {
         &SHARED
     }
@@ -71,7 +75,12 @@ impl Cluster {
         server.configure(&SETTINGS);
         prepare(&mut server);
         server.start();
-        Cluster { server, template: OnceLock::new(), databases: AtomicU32::new(0) }
+        Cluster {
+            server,
+            is_shared: false,
+            template: OnceLock::new(),
+            databases: AtomicU32::new(0),
+        }
     }
 
     /// The server alone, for whom it outlives the cluster: a standby may take its place.
@@ -90,7 +99,8 @@ impl Cluster {
     pub fn database_with(&self, options: &str) -> Database<'_> {
         let name = format!("test_{}", self.databases.fetch_add(1, Relaxed));
         self.create_database(&name, options);
-        Database::open(&self.server, name)
+        let database = Database::open(&self.server, name);
+        if self.is_shared { database.dropped_at_the_end() } else { database }
     }
 
     /// A new, empty database with a collation of ICU's. Tests that ask for it end on `_under_icu`:

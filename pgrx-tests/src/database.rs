@@ -12,6 +12,10 @@ use std::sync::{Mutex, MutexGuard};
 const KEY_LOCKS: &str = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
     WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.objsubid = 18763";
 
+/// What undoes the prepared transactions of a database, a statement for each.
+const PREPARED: &str = "SELECT format('ROLLBACK PREPARED %L', gid) FROM pg_prepared_xacts
+    WHERE database = current_database()";
+
 /// How much of the log a failing test prints.
 const LOG_LINES: usize = 80;
 
@@ -21,6 +25,7 @@ pub struct Database<'s> {
     watcher: Mutex<Session>,
     log_start: usize,
     may_crash: AtomicBool,
+    is_dropped_at_the_end: bool,
 }
 
 impl Database<'static> {
@@ -34,7 +39,20 @@ impl<'s> Database<'s> {
     pub fn open(server: &'s Server, name: String) -> Database<'s> {
         let watcher = Mutex::new(Session::open(server, &name, Role::Superuser, "watcher"));
         let log_start = server.log_length();
-        Database { server, name, watcher, log_start, may_crash: AtomicBool::new(false) }
+        Database {
+            server,
+            name,
+            watcher,
+            log_start,
+            may_crash: AtomicBool::new(false),
+            is_dropped_at_the_end: false,
+        }
+    }
+
+    /// The same, and the server drops it at the end of a test that has passed.
+    pub(crate) fn dropped_at_the_end(mut self) -> Database<'s> {
+        self.is_dropped_at_the_end = true;
+        self
     }
 
     /// A failed look poisons the lock; the test has failed then, and may still look.
@@ -163,6 +181,18 @@ impl<'s> Database<'s> {
         *self.watcher() = wait::until("the server lets us in again", again);
     }
 
+    // ---- the end ----------------------------------------------------------------------------
+
+    /// Drops the database with what the test has left in it: sessions and prepared transactions.
+    fn drop_database(&self) {
+        for prepared in self.watcher().rows(PREPARED) {
+            self.run(&prepared.get::<_, String>(0));
+        }
+        let mut superuser = self.server.connect(Role::Superuser, "postgres");
+        let dropped = superuser.batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
+        dropped.unwrap_or_else(|error| panic!("{} stays: {error:?}", self.name));
+    }
+
     fn last_log_lines(&self) -> String {
         let log = self.server.log_from(self.log_start);
         let lines: Vec<&str> = log.lines().collect();
@@ -181,6 +211,9 @@ impl Drop for Database<'_> {
                 "the server crashed: {crashes:?}\n{}",
                 self.last_log_lines()
             );
+            if self.is_dropped_at_the_end {
+                self.drop_database();
+            }
         }
     }
 }

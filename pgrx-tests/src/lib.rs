@@ -1,7 +1,8 @@
 //! The harness: a real server, real connections, real roles.
 //!
-//! One throwaway [`cluster::Cluster`] per test binary, one fresh [`database::Database`] per test,
-//! and named [`session::Session`]s on it. What a single backend can show belongs to `#[pg_test]`;
+//! One throwaway [`cluster::Cluster`] for the tests of a binary, one fresh [`database::Database`] per
+//! test, and named [`session::Session`]s on it. A test that restarts its server, reads its log or needs
+//! other settings starts a cluster of its own. What a single backend can show belongs to `#[pg_test]`;
 //! everything here is about what happens *between* sessions: duplicates, commits, crashes.
 //!
 //! Nothing in here sleeps to let something happen. A test waits until the server says that a

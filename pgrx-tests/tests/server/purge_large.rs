@@ -100,7 +100,10 @@ fn two_purges_share_the_parts() {
     let mut one = db.session_as(Role::Superuser, "purger");
     let mut two = db.session_as(Role::Superuser, "another");
     one.start("SELECT idempotency_purge(1)");
-    db.wait_until("EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)");
+    db.wait_until(
+        "EXISTS (SELECT FROM pg_locks JOIN pg_database AS d ON d.oid = database
+                 WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted)",
+    );
     assert_eq!(purge_once(&mut two), STRETCHES - 1);
     gate.open();
     assert_eq!(one.finish().expect("it succeeds")[0].get::<_, i64>(0), 1);

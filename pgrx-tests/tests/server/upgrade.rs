@@ -201,7 +201,7 @@ fn the_comparison_sees_what_an_update_forgot() {
             .replace("(TABLE idempotency.abandoned)", &format!("({})", view.trim_end_matches(';')));
         session.run("BEGIN");
         session.run(&slip);
-        let rows = session.rows(include_str!("../src/objects.sql"));
+        let rows = session.rows(include_str!("../../src/objects.sql"));
         let slipped: BTreeSet<String> = rows.iter().map(|row| row.get(0)).collect();
         session.run("ROLLBACK");
         assert_ne!(objects::differences(&slipped, &new), Vec::<String>::new(), "{slip}");

@@ -6,7 +6,7 @@ use pg_idempotency_tests::prelude::*;
 use postgres::Client;
 use serde_json::Value;
 
-const VECTORS: &str = include_str!("../../crates/core/tests/data/fingerprint.jsonl");
+const VECTORS: &str = include_str!("../../../crates/core/tests/data/fingerprint.jsonl");
 
 fn client(db: &Database<'_>) -> Client {
     db.server().connect(Role::Superuser, db.name())

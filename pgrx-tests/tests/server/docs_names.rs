@@ -121,7 +121,7 @@ fn every_test_that_notices_a_fault_is_there() {
         let Some((name, test)) = columns.get(2).and_then(|test| test.split_once(": ")) else {
             continue;
         };
-        let source = file(&format!("pgrx-tests/tests/{name}.rs"));
+        let source = file(&format!("pgrx-tests/tests/server/{name}.rs"));
         assert!(source.contains(&format!("fn {test}(")), "{name}: {test}");
         seen += 1;
     }

@@ -155,7 +155,8 @@ fn claims_go_on_meanwhile(db: &Database<'_>, isolation: Isolation) {
     client.call(claim_by("carol", ORDERS, "k")).expect("claimed");
     operator.begin(isolation);
     assert_eq!(operator.value::<i64>(forget("alice")), 4);
-    let locks = "SELECT count(*) FROM pg_locks WHERE mode = 'SIReadLock' AND relation::regclass::text LIKE 'idempotency.%'";
+    let locks = "SELECT count(*) FROM pg_locks JOIN pg_database AS d ON d.oid = database
+                 WHERE mode = 'SIReadLock' AND datname = current_database() AND relation::regclass::text LIKE 'idempotency.%'";
     assert_eq!(operator.value::<i64>(locks), 0);
     client.call(complete(204)).expect("completed");
     client.run("COMMIT");

@@ -12,7 +12,7 @@
 //! - ```` ```sh run ```` is run by sh, with psql's variables for that database; any other ```` ```sh ````
 //!   may call `make` with targets that exist.
 //!
-//! After a change that is meant, `BLESS=1 cargo test --package pg_idempotency-tests --test docs`
+//! After a change that is meant, `BLESS=1 cargo test --package pg_idempotency-tests --test server docs::`
 //! writes what was printed into the pages; read the difference before you commit it.
 
 use pg_idempotency_tests::pages::{Fence, Page, pages};

@@ -87,7 +87,9 @@ fn a_claim_and_a_replay_take_no_predicate_locks() {
     session.call(claim("new")).expect("claimed");
     session.call(complete(204)).expect("completed");
     let locks = "SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
-                 WHERE mode = 'SIReadLock' AND relnamespace = 'idempotency'::regnamespace";
+                                        JOIN pg_database d ON d.oid = l.database
+                 WHERE mode = 'SIReadLock' AND datname = current_database()
+                   AND relnamespace = 'idempotency'::regnamespace";
     assert_eq!(db.value::<i64>(locks), 0);
 }
 

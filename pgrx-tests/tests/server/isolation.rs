@@ -10,8 +10,8 @@
 //! The expected output is not only what happened to come out: where the orders come from the model,
 //! every word in it is compared with what the model says, and in all files no key has two effects.
 //!
-//! After a change that is meant, `BLESS=1 cargo test --package pg_idempotency-tests --test isolation --
-//! --test-threads=1` writes orders and outputs anew, in two runs where orders changed; read the difference.
+//! After a change that is meant, `BLESS=1 cargo test --package pg_idempotency-tests --test server isolation::
+//! -- --test-threads=1` writes orders and outputs anew, in two runs where orders changed; read the difference.
 //! ONLY=two_requests, with or without BLESS, runs that spec alone.
 
 use pg_idempotency_tests::interleaving::report::{self, Left, Report};
