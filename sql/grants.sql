@@ -16,6 +16,14 @@ BEGIN
         RAISE null_value_not_allowed USING MESSAGE = 'role must not be null',
             DETAIL = 'The call has no value for role.', HINT = 'Pass the name of a role.';
     END IF;
+    -- PostgreSQL does not check the settings that a session starts with, which current_setting returns.
+    BEGIN
+        PERFORM convert_to(role, 'UTF8');
+    EXCEPTION WHEN character_not_in_repertoire THEN
+        RAISE character_not_in_repertoire USING MESSAGE = 'invalid byte sequence in role',
+            DETAIL = 'It holds bytes that are not valid in the database''s encoding.',
+            HINT = 'Pass the name of a role.';
+    END;
     -- PUBLIC is no role, and GRANT would take it for the keyword.
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
         RAISE undefined_object USING MESSAGE = format('role "%s" does not exist', role),

@@ -7,7 +7,6 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 
-use crate::convert::datum;
 use crate::shared;
 use crate::worker::databases;
 
@@ -78,10 +77,7 @@ pub fn max_body() -> usize {
 
 /// What the `type` of a problem answer starts with; empty for `about:blank`.
 pub fn problem_type_base() -> String {
-    PROBLEM_TYPE_BASE
-        .get()
-        .map(|base| datum::to_utf8(base.to_bytes()).to_owned())
-        .unwrap_or_default()
+    PROBLEM_TYPE_BASE.get().and_then(|base| base.into_string().ok()).unwrap_or_default()
 }
 
 /// How long automatic purge pauses between two rounds in a database; zero where it is off.
@@ -220,7 +216,8 @@ fn define_for_callers() {
     }
 }
 
-/// Called by guc.c with a new value: what any user can set is read into Rust's memory, so it is bounded.
+/// Called by guc.c with a new value: what any user can set is read into Rust's memory, so it is bounded;
+/// and a URI is ASCII (RFC 3986), so it is text in every encoding.
 #[pg_guard]
 unsafe extern "C-unwind" fn check_problem_type_base(
     value: *mut *mut c_char,
@@ -229,11 +226,12 @@ unsafe extern "C-unwind" fn check_problem_type_base(
 ) -> bool {
     // SAFETY: a zero-terminated string, or null; the detail is copied.
     unsafe {
-        if (*value).is_null() || CStr::from_ptr(*value).count_bytes() <= MAX_PROBLEM_TYPE_BASE {
+        let base = if (*value).is_null() { c"" } else { CStr::from_ptr(*value) }.to_bytes();
+        if base.len() <= MAX_PROBLEM_TYPE_BASE && base.iter().all(u8::is_ascii_graphic) {
             return true;
         }
-        pg_sys::GUC_check_errdetail_string =
-            pg_sys::pstrdup(c"It may have at most 255 bytes.".as_ptr());
+        let detail = c"It has to be the beginning of a URI: at most 255 characters of ASCII, without spaces.";
+        pg_sys::GUC_check_errdetail_string = pg_sys::pstrdup(detail.as_ptr());
         false
     }
 }

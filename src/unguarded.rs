@@ -11,7 +11,7 @@ use pgrx::pg_sys::{
     Relation, ResultRelInfo, ScanDirection, ScanKey, StrategyNumber, TimestampTz, TransactionId,
     TupleDesc, TupleTableSlot, TupleTableSlotOps,
 };
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 /// Runs several of these functions behind one guard.
 ///
@@ -55,6 +55,16 @@ unsafe extern "C-unwind" {
         callback: *mut MemoryContextCallback,
     );
     pub fn SetUserIdAndSecContext(user: Oid, context: c_int);
+}
+
+unsafe extern "C-unwind" {
+    /// Raises nothing where `no_error` says so.
+    pub fn pg_verify_mbstr(
+        encoding: c_int,
+        bytes: *const c_char,
+        length: c_int,
+        no_error: bool,
+    ) -> bool;
 }
 
 // For `together` only. Their signatures are the same in all majors.

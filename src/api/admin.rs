@@ -20,7 +20,7 @@ fn idempotency_configure<'a>(operation: Option<Text<'a>>, settings: Option<Jsonb
 }
 
 fn configure(operation: Option<&Text<'_>>, settings: Option<&Jsonb>) -> Result<Returned, Error> {
-    let operation = operation.ok_or_else(|| Error::null("operation"))?.as_str();
+    let operation = Text::required("operation", operation)?;
     check_length("operation", operation)?;
     let patch = read_patch(settings.ok_or_else(|| Error::null("settings"))?)?;
     Ok(Returned(datum::jsonb(&settings::configure(operation, patch)?)))
@@ -53,10 +53,11 @@ fn register(
     relation: Option<pg_sys::Oid>,
     id_column: Option<&Name>,
 ) -> Result<(), Error> {
-    let resource_type = resource_type.ok_or_else(|| Error::null("resource_type"))?.as_str();
+    let resource_type = Text::required("resource_type", resource_type)?;
     check_length("resource_type", resource_type)?;
     let relation = relation.ok_or_else(|| Error::null("relation"))?;
     let id_column = id_column.ok_or_else(|| Error::null("id_column"))?;
+    let id_name = id_column.to_utf8("id_column")?;
     // SAFETY: look-ups in the system cache.
     let (schema, name, number) = unsafe {
         let schema = pg_sys::get_namespace_name(pg_sys::get_rel_namespace(relation));
@@ -65,14 +66,17 @@ fn register(
     if schema.is_null() || name.is_null() || number == 0 || !has_rows(relation) {
         return Err(Error::argument(
             "no such column",
-            format!("The relation has no column \"{}\".", id_column.to_utf8()),
+            format!("The relation has no column \"{id_name}\"."),
             "Pass a table or a view, and its column that holds the id.",
         ));
     }
-    // SAFETY: zero-terminated names from the system cache.
-    let utf8 = |name| datum::to_utf8(unsafe { CStr::from_ptr(name) }.to_bytes()).to_owned();
+    let utf8 = |name| {
+        // SAFETY: a zero-terminated name from the system cache.
+        let name = datum::to_utf8(unsafe { CStr::from_ptr(name) }.to_bytes());
+        name.map(str::to_owned).ok_or_else(|| Error::not_encoded("the name of relation"))
+    };
     let registered =
-        ResourceType { schema: utf8(schema), relation: utf8(name), id_column: id_column.to_utf8() };
+        ResourceType { schema: utf8(schema)?, relation: utf8(name)?, id_column: id_name };
     settings::register(resource_type, &registered)
 }
 

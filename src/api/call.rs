@@ -44,15 +44,16 @@ impl<'a> Call<'a> {
     /// Reads scope and operation.
     ///
     /// # Errors
-    /// 22004 where the operation is NULL, 22023 where it or the scope is too long.
+    /// 22004 where the operation is NULL, 22021 where it or the scope holds bytes that are not valid,
+    /// 22023 where it is too long.
     pub fn new(
         scope: Option<&'a Text<'a>>,
         operation: Option<&'a Text<'a>>,
     ) -> Result<Self, Error> {
         xact::refuse_parallel(c"a call on idempotency keys");
-        let operation = operation.ok_or_else(|| Error::null("operation"))?.as_str();
+        let operation = Text::required("operation", operation)?;
         check_length("operation", operation)?;
-        let scope = scope.map(Text::as_str);
+        let scope = Text::read("scope", scope)?;
         check_length("scope", scope.unwrap_or_default())?;
         Ok(Self { operation, policy: settings::policy(operation)?, scope })
     }

@@ -43,13 +43,13 @@ fn idempotency_claim<'a>(
             wait: Wait::new(wait_ms.or(call.policy.wait_ms))?,
             lease_ms: lease_ms.map(lease::positive).transpose()?,
             token: token.map(|token| token.0),
-            data: data.as_ref().map(Jsonb::datum),
+            data: data.as_ref().map(|data| data.to_store("data")).transpose()?,
         };
         if terms.data.is_some() && terms.lease_ms.is_none() {
             return Err(Error::only_for_leases("data"));
         }
         let fingerprint = fingerprint.as_ref().map(Bytes::as_slice);
-        claim(call, key.as_ref().map(Text::as_str), fingerprint, &terms)
+        claim(call, Text::read("key", key.as_ref())?, fingerprint, &terms)
     };
     let call = Call::new(scope.as_ref(), operation.as_ref());
     let claimed = call.and_then(|call| counted(call.operation, given(&call)));

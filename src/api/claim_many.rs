@@ -91,10 +91,7 @@ fn refuse_duplicates(sorted: &[(Identity, usize)]) -> Result<(), Error> {
 
 fn read_keys(keys: Option<&Array>) -> Result<Vec<Option<&str>>, Error> {
     let keys = keys.ok_or_else(|| Error::null("keys"))?;
-    let elements = keys.one_dimension("keys", pg_sys::TEXTOID, check_count)?;
-    // SAFETY: elements of a text[].
-    let text = |key| datum::to_utf8(unsafe { datum::bytes(key) });
-    Ok(elements.into_iter().map(|key| key.map(text)).collect())
+    keys.texts("keys", "an element of keys", check_count)
 }
 
 fn check_count(keys: usize) -> Result<(), Error> {

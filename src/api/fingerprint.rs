@@ -3,7 +3,6 @@
 
 use idempotency_core::fingerprint::{self, CanonicalError, FingerprintError, Request};
 use idempotency_core::key::{self, Format, Rules};
-use pgrx::pg_sys;
 use pgrx::prelude::*;
 
 use crate::convert::args::{Array, Bytes, Text};
@@ -28,8 +27,8 @@ fn idempotency_fingerprint<'a>(
     let fingerprint = body_of(body.as_ref(), body_bytes.as_ref()).and_then(|body| {
         let exclude = pointers(exclude.as_ref())?;
         let request = Request {
-            method: method.as_ref().ok_or_else(|| Error::null("method"))?.as_str(),
-            path: path.as_ref().ok_or_else(|| Error::null("path"))?.as_str(),
+            method: Text::required("method", method.as_ref())?,
+            path: Text::required("path", path.as_ref())?,
             body,
             exclude: &exclude,
             include_query: include_query.unwrap_or(false),
@@ -65,7 +64,7 @@ fn idempotency_parse_key<'a>(
 ) -> Option<Returned> {
     let header = header?;
     let key = rules(format.as_ref(), max_length).and_then(|rules| {
-        key::parse(header.as_str(), &rules)
+        key::parse(header.to_utf8("header")?, &rules)
             .map(|key| Returned(datum::text(&key)))
             .map_err(Error::key)
     });
@@ -87,18 +86,16 @@ fn body_of<'a>(
             "Both body and body_bytes have a value.".into(),
             "Pass the bytes as they were received as body_bytes.",
         )),
-        (Some(text), None) => Ok(Some(text.as_str().as_bytes())),
+        (Some(text), None) => Ok(Some(text.to_utf8("body")?.as_bytes())),
         (None, bytes) => Ok(bytes.map(Bytes::as_slice)),
     }
 }
 
 fn pointers(exclude: Option<&Array>) -> Result<Vec<&str>, Error> {
     let Some(exclude) = exclude else { return Ok(Vec::new()) };
-    let elements = exclude.one_dimension("exclude", pg_sys::TEXTOID, check_count)?;
-    // SAFETY: elements of a text[].
-    let pointer = |element| datum::to_utf8(unsafe { datum::bytes(element) });
-    let null = || Error::null("an element of exclude");
-    elements.into_iter().map(|element| element.map(pointer).ok_or_else(null)).collect()
+    let element = "an element of exclude";
+    let elements = exclude.texts("exclude", element, check_count)?;
+    elements.into_iter().map(|pointer| pointer.ok_or_else(|| Error::null(element))).collect()
 }
 
 fn check_count(pointers: usize) -> Result<(), Error> {
@@ -113,7 +110,7 @@ fn check_count(pointers: usize) -> Result<(), Error> {
 }
 
 fn rules(format: Option<&Text<'_>>, max_length: Option<i32>) -> Result<Rules, Error> {
-    let format = match format.map(Text::as_str) {
+    let format = match Text::read("format", format)? {
         None | Some("opaque") => Format::Opaque,
         Some("uuid") => Format::Uuid,
         Some("uuidv4") => Format::UuidV4,

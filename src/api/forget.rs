@@ -138,7 +138,7 @@ fn is_own(identity: &Identity) -> bool {
 }
 
 fn checked(name: &'static str, value: Option<&Text<'_>>) -> Result<Option<String>, Error> {
-    let value = value.map(Text::as_str);
+    let value = Text::read(name, value)?;
     check_length(name, value.unwrap_or_default())?;
     Ok(value.map(str::to_owned))
 }

@@ -70,15 +70,16 @@ impl<'a> Arguments<'a> {
     /// The answer, checked.
     ///
     /// # Errors
-    /// 22004, 22023.
+    /// 22004, 22021, 22023.
     pub fn read(&self) -> Result<Answer<'a>, Error> {
         let given = self.headers.map(|jsonb| jsonb.to_json("headers")).transpose()?;
         let content_type = name("content_type", self.content_type)?;
+        let body = self.body.read()?;
         Ok(Answer {
             status: read_status(self.status)?,
-            headers: read_headers(given.as_ref(), content_type, &self.body)?,
+            headers: read_headers(given.as_ref(), content_type, &body)?,
             given_headers: given.zip(self.headers.map(Jsonb::datum)),
-            body: self.body.bytea()?.map(not_too_large).transpose()?,
+            body: body.bytea().map(not_too_large).transpose()?,
             resource_type: name("resource_type", self.resource_type)?,
             resource_id: name("resource_id", self.resource_id)?,
             withhold: name("withhold", self.withhold)?,
@@ -138,17 +139,24 @@ impl<'a> Answer<'a> {
     }
 }
 
-impl Body<'_> {
-    /// The body as `bytea`.
-    ///
-    /// # Errors
-    /// 22023 where it is given in more than one form.
-    pub fn bytea(&self) -> Result<Option<pg_sys::Datum>, Error> {
+/// The body, read.
+enum Read<'a> {
+    None,
+    /// As `text`, and the same in UTF-8.
+    Text(&'a Text<'a>, &'a str),
+    /// As the text of a `jsonb`, in UTF-8.
+    Json(&'a str),
+    Bytes(&'a Bytes),
+}
+
+impl<'a> Body<'a> {
+    /// The body in the one form that it is given in.
+    fn read(&self) -> Result<Read<'a>, Error> {
         match (self.text, self.json, self.bytes) {
-            (None, None, None) => Ok(None),
-            (Some(text), None, None) => Ok(Some(text.to_bytea())),
-            (None, Some(json), None) => Ok(Some(json.to_bytea())),
-            (None, None, Some(bytes)) => Ok(Some(bytes.datum())),
+            (None, None, None) => Ok(Read::None),
+            (Some(text), None, None) => Ok(Read::Text(text, text.to_utf8("body")?)),
+            (None, Some(json), None) => Ok(Read::Json(json.text("body_json")?)),
+            (None, None, Some(bytes)) => Ok(Read::Bytes(bytes)),
             _ => Err(Error::argument(
                 "only one body can be given",
                 "More than one of body, body_json and body_bytes has a value.".into(),
@@ -156,9 +164,25 @@ impl Body<'_> {
             )),
         }
     }
+}
+
+impl Read<'_> {
+    /// As `bytea`.
+    fn bytea(&self) -> Option<pg_sys::Datum> {
+        match self {
+            Self::None => None,
+            Self::Text(text, utf8) => Some(text.to_bytea(utf8)),
+            Self::Json(utf8) => Some(datum::bytea(utf8.as_bytes())),
+            Self::Bytes(bytes) => Some(bytes.datum()),
+        }
+    }
 
     fn is_json(&self) -> bool {
-        self.json.is_some() || self.text.is_some_and(|text| is_json(text.as_str()))
+        match self {
+            Self::Text(_, utf8) => is_json(utf8),
+            Self::Json(_) => true,
+            Self::None | Self::Bytes(_) => false,
+        }
     }
 }
 
@@ -190,7 +214,7 @@ fn read_status(status: Option<i32>) -> Result<i32, Error> {
 fn read_headers(
     given: Option<&Value>,
     content_type: Option<&str>,
-    body: &Body<'_>,
+    body: &Read<'_>,
 ) -> Result<Headers, Error> {
     let refused = |fault| Error::headers(&fault);
     let headers = given.map(Headers::from_json).transpose().map_err(refused)?;
@@ -205,7 +229,7 @@ fn read_headers(
 
 /// A name or an id.
 fn name<'a>(argument: &'static str, value: Option<&'a Text<'a>>) -> Result<Option<&'a str>, Error> {
-    let value = value.map(Text::as_str);
+    let value = Text::read(argument, value)?;
     match value.map(str::len) {
         Some(length) if length > MAX_NAME => Err(Error::argument(
             format!("{argument} is too long"),

@@ -15,7 +15,8 @@ fn idempotency_key_lock<'a>(scope: Text<'a>, key_space: Text<'a>, key: Text<'a>)
 
 fn key_lock(scope: &Text<'_>, key_space: &Text<'_>, key: &Text<'_>) -> Result<i64, Error> {
     let part = |name, part: &Text<'_>| {
-        check_length(name, part.as_str()).map(|()| part.as_str().to_owned())
+        let part = part.to_utf8(name)?;
+        check_length(name, part).map(|()| part.to_owned())
     };
     let identity =
         Identity::new(part("scope", scope)?, part("key_space", key_space)?, part("key", key)?);

@@ -39,11 +39,10 @@ fn idempotency_checkpoint<'a>(
     data: Option<Jsonb>,
 ) -> Outcome {
     let checked = given(token).and_then(|token| {
-        let recovery_point =
-            recovery_point.as_ref().ok_or_else(|| Error::null("recovery_point"))?;
-        super::call::check_length("recovery_point", recovery_point.as_str())?;
-        let (recovery_point, recovery_data) =
-            (datum::text(recovery_point.as_str()), data.map(|data| data.datum()));
+        let recovery_point = Text::required("recovery_point", recovery_point.as_ref())?;
+        super::call::check_length("recovery_point", recovery_point)?;
+        let recovery_point = datum::text(recovery_point);
+        let recovery_data = data.map(|data| data.to_store("data")).transpose()?;
         change(c"idempotency_checkpoint()", token, |row| LeaseRow {
             recovery_point: Some(recovery_point),
             recovery_data,

@@ -26,7 +26,8 @@ fn idempotency_replay<'a>(
 ) -> Outcome {
     let replayed = Call::new(scope.as_ref(), operation.as_ref()).and_then(|call| {
         let fingerprint = fingerprint.as_ref().map(Bytes::as_slice);
-        counted(call.operation, replay(&call, key.as_ref().map(Text::as_str), fingerprint))
+        let key = Text::read("key", key.as_ref())?;
+        counted(call.operation, replay(&call, key, fingerprint))
     });
     replayed.unwrap_or_else(|error| error.raise())
 }

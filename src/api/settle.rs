@@ -49,7 +49,8 @@ fn idempotency_settle<'a>(
     };
     let settled = Call::new(scope.as_ref(), operation.as_ref()).and_then(|call| {
         let answer = status.map(|_| arguments.read()).transpose()?;
-        counted(call.operation, settle(&call, key.as_ref().map(Text::as_str), answer))
+        let key = Text::read("key", key.as_ref())?;
+        counted(call.operation, settle(&call, key, answer))
     });
     settled.unwrap_or_else(|error| error.raise())
 }

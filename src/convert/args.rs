@@ -1,11 +1,12 @@
 //! Arguments of the SQL functions.
 //!
-//! pgrx's own `&str` assumes a database in UTF-8. Databases in other encodings are rare and legal,
-//! so [`Text`] converts. Arguments that are only handed on ([`Bytes`], [`Jsonb`]) stay datums: a
+//! pgrx's own `&str` assumes a database in UTF-8, and valid bytes. Databases in other encodings are rare
+//! and legal, and a text of any caller's may hold any bytes, so [`Text`] converts and checks. Arguments that are only handed on ([`Bytes`], [`Jsonb`]) stay datums: a
 //! large body is not copied through Rust's allocator, which would abort the process where
 //! PostgreSQL's raises an error.
 
 use std::ffi::{CStr, c_char};
+use std::marker::PhantomData;
 
 use pgrx::callconv::{Arg, ArgAbi};
 use pgrx::pg_sys;
@@ -30,10 +31,10 @@ const MANY: usize = 1024;
 /// take a node of a map each.
 const READ_FACTOR: usize = 128;
 
-/// A `text` argument.
+/// A `text` argument, detoasted.
 pub struct Text<'a> {
     varlena: *mut pg_sys::varlena,
-    utf8: &'a str,
+    lives: PhantomData<&'a ()>,
 }
 
 /// A `bytea` argument, detoasted.
@@ -52,21 +53,45 @@ pub struct Name(*const c_char);
 pub struct Array(pg_sys::Datum);
 
 impl<'a> Text<'a> {
-    /// The text in UTF-8.
-    pub fn as_str(&self) -> &'a str {
-        self.utf8
+    /// An argument in UTF-8; `None` where it is NULL.
+    ///
+    /// # Errors
+    /// 22021 where it holds bytes that are not valid; `argument` names it.
+    pub fn read(argument: &'static str, text: Option<&Self>) -> Result<Option<&'a str>, Error> {
+        text.map(|text| text.to_utf8(argument)).transpose()
     }
 
-    /// The same in UTF-8 as a `bytea` datum.
-    pub fn to_bytea(&self) -> pg_sys::Datum {
+    /// An argument in UTF-8 that must not be NULL.
+    ///
+    /// # Errors
+    /// 22004, and those of [`Text::read`].
+    pub fn required(argument: &'static str, text: Option<&Self>) -> Result<&'a str, Error> {
+        text.ok_or_else(|| Error::null(argument))?.to_utf8(argument)
+    }
+
+    /// In UTF-8.
+    ///
+    /// # Errors
+    /// Those of [`Text::read`].
+    pub fn to_utf8(&self, argument: &'static str) -> Result<&'a str, Error> {
+        // SAFETY: a detoasted varlena that lives as long as the call's arguments.
+        to_utf8(argument, unsafe { datum::varlena_bytes(self.varlena) })
+    }
+
+    /// The same in UTF-8 as a `bytea` datum; `utf8` is what it is in UTF-8.
+    pub fn to_bytea(&self, utf8: &str) -> pg_sys::Datum {
         // SAFETY: a detoasted varlena that lives as long as the call's arguments.
         let argument = unsafe { datum::varlena_bytes(self.varlena) };
-        if std::ptr::eq(argument, self.utf8.as_bytes()) {
+        if std::ptr::eq(argument, utf8.as_bytes()) {
             // text and bytea have one layout, so the argument serves as it is.
             return self.varlena.into();
         }
-        datum::bytea(self.utf8.as_bytes())
+        datum::bytea(utf8.as_bytes())
     }
+}
+
+fn to_utf8<'a>(argument: &'static str, bytes: &'a [u8]) -> Result<&'a str, Error> {
+    datum::to_utf8(bytes).ok_or_else(|| Error::not_encoded(argument))
 }
 
 impl Bytes {
@@ -86,7 +111,8 @@ impl Jsonb {
     /// The value, read into Rust's memory.
     ///
     /// # Errors
-    /// 22023 where it is larger than [`MAX_JSON`]; `argument` names it.
+    /// 22021 where it holds bytes that are not valid, 22023 where it is larger than [`MAX_JSON`] or
+    /// cannot be read; `argument` names it.
     pub fn to_json(&self, argument: &'static str) -> Result<Value, Error> {
         // SAFETY: the argument is a jsonb.
         let length = unsafe { datum::bytes(self.0) }.len();
@@ -106,8 +132,7 @@ impl Jsonb {
             ));
         }
         memory::ensure(length * READ_FACTOR)?;
-        // SAFETY: as above.
-        unsafe { datum::to_json(self.0) }.ok_or_else(|| {
+        serde_json::from_str(self.text(argument)?).map_err(|_| {
             Error::argument(
                 format!("{argument} cannot be read"),
                 "A number is beyond the range of a double, or the nesting is too deep.".into(),
@@ -116,15 +141,28 @@ impl Jsonb {
         })
     }
 
-    /// The argument itself.
+    /// The argument itself, which was read.
     pub fn datum(&self) -> pg_sys::Datum {
         self.0
     }
 
-    /// Its text in UTF-8 as a `bytea` datum.
-    pub fn to_bytea(&self) -> pg_sys::Datum {
+    /// The argument itself, to be stored as it is.
+    ///
+    /// # Errors
+    /// 22021 where it holds bytes that are not valid; `argument` names it.
+    pub fn to_store(&self, argument: &'static str) -> Result<pg_sys::Datum, Error> {
         // SAFETY: the argument is a jsonb.
-        unsafe { datum::jsonb_to_bytea(self.0) }
+        let is_valid = unsafe { datum::is_valid_jsonb(self.0) };
+        if is_valid { Ok(self.0) } else { Err(Error::not_encoded(argument)) }
+    }
+
+    /// Its text in UTF-8.
+    ///
+    /// # Errors
+    /// Those of [`Jsonb::to_store`].
+    pub fn text(&self, argument: &'static str) -> Result<&str, Error> {
+        // SAFETY: the argument is a jsonb.
+        unsafe { datum::jsonb_text(self.0) }.ok_or_else(|| Error::not_encoded(argument))
     }
 }
 
@@ -135,9 +173,13 @@ impl Name {
     }
 
     /// In UTF-8.
-    pub fn to_utf8(&self) -> String {
+    ///
+    /// # Errors
+    /// 22021 where it holds bytes that are not valid; `argument` names it.
+    pub fn to_utf8(&self, argument: &'static str) -> Result<String, Error> {
         // SAFETY: a name is zero-terminated.
-        datum::to_utf8(unsafe { CStr::from_ptr(self.0) }.to_bytes()).to_owned()
+        let bytes = unsafe { CStr::from_ptr(self.0) }.to_bytes();
+        to_utf8(argument, bytes).map(str::to_owned)
     }
 }
 
@@ -168,15 +210,31 @@ impl Array {
     }
 }
 
+impl Array {
+    /// The elements of a `text[]`, in UTF-8.
+    ///
+    /// # Errors
+    /// Those of [`Array::one_dimension`], and 22021 where an element holds bytes that are not valid;
+    /// `element` names it.
+    pub fn texts(
+        &self,
+        argument: &'static str,
+        element: &'static str,
+        check: impl FnOnce(usize) -> Result<(), Error>,
+    ) -> Result<Vec<Option<&str>>, Error> {
+        let elements = self.one_dimension(argument, pg_sys::TEXTOID, check)?;
+        // SAFETY: elements of a text[].
+        let utf8 = |text| to_utf8(element, unsafe { datum::bytes(text) });
+        elements.into_iter().map(|text| text.map(utf8).transpose()).collect()
+    }
+}
+
 // SAFETY: each reads the argument as what the hand-written SQL signature declares it to be; the
 // catalog test compares the two.
 unsafe impl<'fcx> ArgAbi<'fcx> for Text<'fcx> {
     unsafe fn unbox_arg_unchecked(arg: Arg<'_, 'fcx>) -> Self {
         // SAFETY: see above.
-        unsafe {
-            let varlena = detoasted(arg);
-            Self { varlena, utf8: datum::to_utf8(datum::varlena_bytes(varlena)) }
-        }
+        Self { varlena: unsafe { detoasted(arg) }, lives: PhantomData }
     }
 }
 

@@ -5,8 +5,10 @@ use std::ffi::{CStr, CString, c_int};
 use pgrx::datum::DatumWithOid;
 use pgrx::fcinfo::direct_function_call_as_datum;
 use pgrx::pg_sys;
+use pgrx::prelude::*;
 use serde_json::Value;
 
+use crate::error::Error;
 use crate::unguarded;
 
 /// `text` from UTF-8.
@@ -98,15 +100,35 @@ pub fn for_ever(make: impl FnOnce() -> pg_sys::Datum) -> pg_sys::Datum {
     }
 }
 
-/// From a `jsonb`, by way of its text; `None` where a number is beyond a double, or the nesting beyond
-/// what is read.
+/// The text of a `jsonb` in UTF-8; `None` where it holds bytes that are not valid (see [`to_utf8`]).
 ///
 /// # Safety
 /// The datum is a `jsonb`.
-pub unsafe fn to_json(datum: pg_sys::Datum) -> Option<Value> {
+pub unsafe fn jsonb_text<'a>(datum: pg_sys::Datum) -> Option<&'a str> {
+    // SAFETY: the caller's promise; jsonb_out returns a zero-terminated string.
+    let text = unsafe {
+        let text = direct_function_call_as_datum(pg_sys::jsonb_out, &[Some(datum)]);
+        text.map_or(c"null", |text| CStr::from_ptr(text.cast_mut_ptr()))
+    };
+    to_utf8(text.to_bytes())
+}
+
+/// Whether the names and strings of a `jsonb` are valid (see [`is_valid`]): what is stored as it is, is
+/// not written out.
+///
+/// # Safety
+/// The datum is a `jsonb`.
+pub unsafe fn is_valid_jsonb(datum: pg_sys::Datum) -> bool {
+    let is_fine = |value: &pg_sys::JsonbValue| {
+        // SAFETY: a value of this type has a string, which is as long as it says (jsonb.h).
+        value.type_ != pg_sys::jbvType::jbvString
+            || unsafe {
+                let string = value.val.string;
+                is_valid(std::slice::from_raw_parts(string.val.cast(), string.len as usize))
+            }
+    };
     // SAFETY: the caller's promise.
-    let text = unsafe { jsonb_text(datum) };
-    serde_json::from_str(to_utf8(text.to_bytes())).ok()
+    unsafe { all_values(datum, is_fine) }
 }
 
 /// Whether the numbers of a `jsonb` come to so many characters at most when they are written out: ten
@@ -116,22 +138,36 @@ pub unsafe fn to_json(datum: pg_sys::Datum) -> Option<Value> {
 /// The datum is a `jsonb`.
 pub unsafe fn has_short_numbers(datum: pg_sys::Datum, most: usize) -> bool {
     let mut written = 0;
-    // SAFETY: the steps of JsonbToCStringWorker (jsonb.c); a token of a scalar has a value of its type.
+    let is_short = |value: &pg_sys::JsonbValue| {
+        if value.type_ == pg_sys::jbvType::jbvNumeric {
+            // SAFETY: a value of this type has a number.
+            written += unsafe { numeric_length(value.val.numeric) };
+        }
+        written <= most
+    };
+    // SAFETY: the caller's promise.
+    unsafe { all_values(datum, is_short) }
+}
+
+/// Whether all names and scalars of a `jsonb` are such; at the first that is not, it ends.
+unsafe fn all_values(
+    datum: pg_sys::Datum,
+    mut is_such: impl FnMut(&pg_sys::JsonbValue) -> bool,
+) -> bool {
+    // SAFETY: the steps of JsonbToCStringWorker (jsonb.c), which does not recurse; these tokens have a
+    // value, and it points into the jsonb.
     unsafe {
         let jsonb = pg_sys::pg_detoast_datum(datum.cast_mut_ptr()).cast::<pg_sys::Jsonb>();
         let mut iterator = pg_sys::JsonbIteratorInit(&raw mut (*jsonb).root);
         let mut value = pg_sys::JsonbValue::default();
         loop {
-            use pg_sys::JsonbIteratorToken::{WJB_DONE, WJB_ELEM, WJB_VALUE};
+            use pg_sys::JsonbIteratorToken::{WJB_DONE, WJB_ELEM, WJB_KEY, WJB_VALUE};
+            check_for_interrupts!();
             let token = pg_sys::JsonbIteratorNext(&mut iterator, &mut value, false);
-            let is_scalar = token == WJB_ELEM || token == WJB_VALUE;
             if token == WJB_DONE {
                 return true;
             }
-            if is_scalar && value.type_ == pg_sys::jbvType::jbvNumeric {
-                written += numeric_length(value.val.numeric);
-            }
-            if written > most {
+            if [WJB_KEY, WJB_ELEM, WJB_VALUE].contains(&token) && !is_such(&value) {
                 return false;
             }
         }
@@ -149,16 +185,6 @@ unsafe fn numeric_length(numeric: pg_sys::Numeric) -> usize {
             length
         })
     }
-}
-
-/// The text of a `jsonb` as `bytea` in UTF-8.
-///
-/// # Safety
-/// The datum is a `jsonb`.
-pub unsafe fn jsonb_to_bytea(datum: pg_sys::Datum) -> pg_sys::Datum {
-    // SAFETY: the caller's promise.
-    let text = unsafe { jsonb_text(datum) };
-    bytea(to_utf8(text.to_bytes()).as_bytes())
 }
 
 /// One `jsonb` object with the members of both, the second one's where they share a name.
@@ -253,31 +279,59 @@ pub unsafe fn array_elements(
     }
 }
 
-/// A name as SQL takes it, quoted where that is needed.
+/// A name as SQL takes it, quoted where that is needed. Raises what [`stored_utf8`] raises.
 pub fn quote(name: &CStr) -> String {
     // SAFETY: zero-terminated in and out.
     let quoted = unsafe { CStr::from_ptr(pg_sys::quote_identifier(name.as_ptr())) };
-    to_utf8(quoted.to_bytes()).to_owned()
+    stored_utf8(quoted.to_bytes()).to_owned()
 }
 
-/// From the database's encoding. What has to be converted is in PostgreSQL's memory, not in
+/// What is stored, in UTF-8. Raises XX001 where it is not valid (see [`is_valid`]): nothing writes such
+/// bytes through a function of ours.
+pub fn stored_utf8(server: &[u8]) -> &str {
+    to_utf8(server).unwrap_or_else(|| Error::stored_not_encoded().raise())
+}
+
+/// From the database's encoding; `None` where the bytes are not valid (see [`is_valid`]). Raises where a
+/// character has no equivalent in UTF-8. What has to be converted is in PostgreSQL's memory, not in
 /// Rust's, and lives as long as the call.
-pub fn to_utf8(server: &[u8]) -> &str {
-    if is_utf8_database() {
-        // SAFETY: what the server holds is valid in its encoding; it would return it as it is.
-        return unsafe { str::from_utf8_unchecked(server) };
+pub fn to_utf8(server: &[u8]) -> Option<&str> {
+    if has_utf8() {
+        return str::from_utf8(server).ok();
     }
-    // SAFETY: the conversion returns either the same pointer or a new zero-terminated string, in
-    // UTF-8 both; it raises where the bytes cannot be converted (mbutils.c).
-    unsafe {
+    if !is_valid(server) {
+        return None;
+    }
+    // SAFETY: the conversion returns either the same pointer or a new zero-terminated string
+    // (mbutils.c).
+    let converted = unsafe {
         let pointer = server.as_ptr().cast();
         let encoding = pg_sys::pg_enc::PG_UTF8 as c_int;
         let converted = pg_sys::pg_server_to_any(pointer, server.len() as c_int, encoding);
-        if std::ptr::eq(converted, pointer) {
-            return str::from_utf8_unchecked(server);
-        }
-        str::from_utf8_unchecked(CStr::from_ptr(converted).to_bytes())
+        if std::ptr::eq(converted, pointer) { server } else { CStr::from_ptr(converted).to_bytes() }
+    };
+    str::from_utf8(converted).ok()
+}
+
+/// Whether bytes are valid in the database's encoding, and in UTF-8 where that is SQL_ASCII, which has
+/// no rule. The server does not see to it: it does not check the settings that a session starts with,
+/// and `current_setting` returns them as they came.
+pub fn is_valid(server: &[u8]) -> bool {
+    if has_utf8() {
+        return str::from_utf8(server).is_ok();
     }
+    // SAFETY: told so, it raises nothing (mbutils.c). No value of PostgreSQL's is longer than an int.
+    unsafe {
+        let encoding = unguarded::GetDatabaseEncoding();
+        unguarded::pg_verify_mbstr(encoding, server.as_ptr().cast(), server.len() as c_int, true)
+    }
+}
+
+/// The name of the encoding that texts have to be valid in.
+pub fn encoding() -> &'static str {
+    // SAFETY: a name from a table of the server's; all of them are ASCII (encnames.c).
+    let name = unsafe { CStr::from_ptr(pg_sys::GetDatabaseEncodingName()) };
+    if has_utf8() { "UTF8" } else { name.to_str().unwrap_or_default() }
 }
 
 /// Into the database's encoding; raises where a character has no equivalent there. As in [`to_utf8`],
@@ -300,14 +354,15 @@ fn from_utf8(utf8: &str) -> &[u8] {
 }
 
 fn is_utf8_database() -> bool {
-    // SAFETY: a plain read; not kept, because a process has no database at first.
-    unsafe { unguarded::GetDatabaseEncoding() == pg_sys::pg_enc::PG_UTF8 as c_int }
+    database_encoding() == pg_sys::pg_enc::PG_UTF8
 }
 
-unsafe fn jsonb_text<'a>(datum: pg_sys::Datum) -> &'a CStr {
-    // SAFETY: the caller's promise; jsonb_out returns a zero-terminated string.
-    unsafe {
-        let text = direct_function_call_as_datum(pg_sys::jsonb_out, &[Some(datum)]);
-        text.map_or(c"null", |text| CStr::from_ptr(text.cast_mut_ptr()))
-    }
+/// Whether texts are UTF-8: a database in SQL_ASCII stores what it is given, and is given UTF-8.
+fn has_utf8() -> bool {
+    is_utf8_database() || database_encoding() == pg_sys::pg_enc::PG_SQL_ASCII
+}
+
+fn database_encoding() -> pg_sys::pg_enc::Type {
+    // SAFETY: a plain read; not kept, because a process has no database at first.
+    unsafe { unguarded::GetDatabaseEncoding() as pg_sys::pg_enc::Type }
 }

@@ -18,10 +18,10 @@ pub const OUTCOMES: [&str; 12] = [
 
 /// The SQLSTATEs that we raise, in the order of the counters. The last counter is that of all
 /// others; a test sees to it that there are none.
-pub const SQLSTATES: [&str; 23] = [
-    "IK001", "IK002", "IK003", "IK004", "IK005", "IK006", "IK007", "22004", "22023", "22032",
-    "25001", "25006", "39P01", "42501", "42704", "53200", "54000", "55000", "55006", "55P03",
-    "XX000", "XX001", "others",
+pub const SQLSTATES: [&str; 24] = [
+    "IK001", "IK002", "IK003", "IK004", "IK005", "IK006", "IK007", "22004", "22021", "22023",
+    "22032", "25001", "25006", "39P01", "42501", "42704", "53200", "54000", "55000", "55006",
+    "55P03", "XX000", "XX001", "others",
 ];
 
 /// The counter of an outcome's word.

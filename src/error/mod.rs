@@ -12,6 +12,7 @@ use idempotency_core::{headers, key, order, settings};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
+use crate::convert::datum;
 use crate::counters;
 
 /// What goes wrong, as it will be reported: message in lower case without a full stop, DETAIL and
@@ -74,6 +75,28 @@ impl Error {
             format!("{argument} must not be null"),
             format!("The call has no value for {argument}."),
             "Pass a value for it.",
+        )
+    }
+
+    /// 22021: an argument holds bytes that are no text.
+    pub fn not_encoded(argument: &str) -> Self {
+        Self::new(
+            "22021",
+            format!("invalid byte sequence in {argument}"),
+            format!("It holds bytes that are not valid in encoding {}.", datum::encoding()),
+            "Pass text that PostgreSQL has checked. It does not check the settings that a session starts with, which \
+             current_setting() returns.",
+        )
+    }
+
+    /// XX001: a row of ours, or a name in the catalogs, holds bytes that are no text.
+    pub fn stored_not_encoded() -> Self {
+        Self::new(
+            "XX001",
+            "a stored text holds an invalid byte sequence",
+            format!("It holds bytes that are not valid in encoding {}.", datum::encoding()),
+            "Nothing was executed. A row in the schema idempotency was changed by hand, or something in the database has \
+             such a name: correct or delete it.",
         )
     }
 

@@ -192,7 +192,7 @@ impl LeaseRow {
             *columns;
         // SAFETY: the columns' types were checked when the table was opened.
         let text = |column: Option<pg_sys::Datum>| unsafe {
-            column.map(|text| datum::to_utf8(datum::bytes(text)).to_owned()).unwrap_or_default()
+            column.map(|text| datum::stored_utf8(datum::bytes(text)).to_owned()).unwrap_or_default()
         };
         Self {
             lease: Lease {

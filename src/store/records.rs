@@ -127,7 +127,7 @@ impl Row {
     /// A column of type `text`.
     pub fn text(&self, column: Column) -> Option<&str> {
         // SAFETY: the column's type was checked when the table was opened.
-        self.get(column).map(|value| datum::to_utf8(unsafe { datum::bytes(value) }))
+        self.get(column).map(|value| datum::stored_utf8(unsafe { datum::bytes(value) }))
     }
 
     /// A column of type `uuid`.

@@ -207,7 +207,8 @@ unsafe fn equality(value_type: pg_sys::Oid) -> Option<String> {
         let operator = pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_operator>();
         let schema = CStr::from_ptr(pg_sys::get_namespace_name((*operator).oprnamespace));
         let name = CStr::from_ptr((*operator).oprname.data.as_ptr());
-        let operator = format!("OPERATOR({}.{})", quote(schema), datum::to_utf8(name.to_bytes()));
+        let operator =
+            format!("OPERATOR({}.{})", quote(schema), datum::stored_utf8(name.to_bytes()));
         pg_sys::ReleaseSysCache(tuple);
         Some(operator)
     }

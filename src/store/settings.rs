@@ -207,7 +207,9 @@ fn read_policy(row: &[Option<pg_sys::Datum>; 2]) -> Result<Rc<Policy>, Error> {
 
 fn settings_of(row: &[Option<pg_sys::Datum>; 2]) -> Result<Map<String, Value>, Error> {
     // SAFETY: the column is a jsonb, checked when the table was opened.
-    match row[1].and_then(|settings| unsafe { datum::to_json(settings) }) {
+    let json = row[1].map(|settings| unsafe { datum::jsonb_text(settings) });
+    let json = json.map(|json| json.ok_or_else(Error::stored_not_encoded)).transpose()?;
+    match json.and_then(|json| serde_json::from_str(json).ok()) {
         Some(Value::Object(settings)) => Ok(settings),
         _ => Err(Error::setting(&text(row[0]), &settings::Fault::not_an_object())),
     }
@@ -223,7 +225,9 @@ fn read_resource_type(row: &[Option<pg_sys::Datum>; 4]) -> Result<Rc<ResourceTyp
 
 fn text(column: Option<pg_sys::Datum>) -> String {
     // SAFETY: the column is a text, checked when the table was opened.
-    column.map(|text| datum::to_utf8(unsafe { datum::bytes(text) }).to_owned()).unwrap_or_default()
+    column
+        .map(|text| datum::stored_utf8(unsafe { datum::bytes(text) }).to_owned())
+        .unwrap_or_default()
 }
 
 /// Once for the life of the backend.

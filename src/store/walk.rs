@@ -185,6 +185,6 @@ pub unsafe fn text(slot: *mut pg_sys::TupleTableSlot, number: i16) -> String {
     // SAFETY: the caller's promise.
     unsafe {
         let text = column(slot, number);
-        text.map(|text| datum::to_utf8(datum::bytes(text)).to_owned()).unwrap_or_default()
+        text.map(|text| datum::stored_utf8(datum::bytes(text)).to_owned()).unwrap_or_default()
     }
 }

@@ -105,6 +105,13 @@ const JSON: [&str; 24] = [
     "to_jsonb(array_fill('x'::text, ARRAY[20000]))",
 ];
 
+/// A setting of the server's that is no text in most encodings: PostgreSQL checks no setting that a session
+/// starts with. Only given to functions of ours: errors of PostgreSQL's own could send it on to us.
+const UNCHECKED: &str = "current_setting('fuzz.unchecked')";
+
+/// The line that sets it, for postgresql.conf.
+pub const UNCHECKED_SETTING: &str = "fuzz.unchecked = '\\360'";
+
 const SETTING_VALUES: [&str; 44] = [
     "null",
     "true",
@@ -210,6 +217,12 @@ pub fn any(dice: &mut Dice, pool: &Pool, sql_type: &str) -> String {
         ("integer", 0) => format!("({value})::fuzz.small"),
         ("jsonb", 0) => format!("({value})::fuzz.flat"),
         ("text", 1) => format!("({value})::varchar(5)"),
+        ("text", 2) => format!("({value})::text || {UNCHECKED}"),
+        ("name", 2) => format!("({UNCHECKED})::name"),
+        ("jsonb", 2) => {
+            let json = *dice.pick(&["{\"%\": 1}", "{\"X\": \"%\"}", "[[\"%\"]]"]);
+            format!("('{}')::jsonb", json.replace('%', &format!("a' || {UNCHECKED} || 'b")))
+        }
         _ => format!("({value})::{sql_type}"),
     }
 }

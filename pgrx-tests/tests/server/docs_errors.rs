@@ -10,6 +10,7 @@ fn raised_in_sql(source: &str) -> Vec<(String, String)> {
         let sqlstate = match condition.trim() {
             "null_value_not_allowed" => "22004",
             "undefined_object" => "42704",
+            "character_not_in_repertoire" => "22021",
             other => panic!("the SQLSTATE of {other}"),
         };
         let message = rest.split('\'').nth(1).expect("a literal").replace("%s", "{}");
@@ -53,10 +54,14 @@ fn errors(source: &str) -> Vec<(String, String)> {
     found
 }
 
-/// What must not be null is not named one by one.
+/// What must not be null, or holds bytes that are no text, is not named one by one.
 fn general(message: &str) -> String {
-    let is_null = message.ends_with(" must not be null");
-    if is_null { "{} must not be null".to_owned() } else { message.to_owned() }
+    let invalid = "invalid byte sequence in ";
+    match message {
+        null if null.ends_with(" must not be null") => "{} must not be null".to_owned(),
+        bytes if bytes.starts_with(invalid) => format!("{invalid}{{}}"),
+        other => other.to_owned(),
+    }
 }
 
 /// A message as the reference writes it: what is filled in is an ellipsis.

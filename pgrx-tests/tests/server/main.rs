@@ -29,6 +29,7 @@ mod headers;
 mod hostile;
 mod in_progress;
 mod interrupted;
+mod invalid_bytes;
 mod isolation;
 mod leases;
 mod leases_abandoned;
