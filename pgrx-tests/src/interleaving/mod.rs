@@ -3,7 +3,7 @@
 //! A spec of PostgreSQL's isolationtester lists the orders ("permutations") in which its steps are
 //! run. Not every order can happen: a session that waits for a key takes no step until the key is
 //! free. So the orders come from a [`model`] of the contract, which knows who waits for whom, and
-//! which says what each step is answered. The model shares no code with the extension.
+//! which says what the tester prints of each step. The model shares no code with the extension.
 
 pub mod model;
 pub mod report;
@@ -16,7 +16,7 @@ use spec::{Act, Session, Spec};
 pub struct Interleaving {
     /// The names of the steps, in the order in which they are sent.
     pub steps: Vec<String>,
-    /// How it ends, and all that was said.
+    /// How it ends, and all that is printed on the way.
     pub world: World,
 }
 
@@ -80,7 +80,7 @@ fn extend(spec: &Spec, state: &State, steps: &mut Vec<String>, orders: &mut Orde
             continue;
         }
         let mut next = state.clone();
-        if next.world.take(at, &step.acts) {
+        if next.world.take(at, step) {
             goes_on = true;
             next.taken[at] += 1;
             steps.push(step.name.clone());

@@ -1,18 +1,22 @@
 //! The contract of claims in one transaction, as a small machine: keys, who holds them, who waits, and
 //! what each session is told. It is written from the reference, and shares no code with the extension.
 
-use super::spec::{self, Act, Key, Spec};
+use super::spec::{self, Act, Key, Spec, Step};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What a COMMIT or PREPARE that must fail says.
-const COMMIT_REFUSED: &str = "ERROR:  cannot commit with an unsettled claim";
-const PREPARE_REFUSED: &str = "ERROR:  cannot prepare with an unsettled claim";
+const COMMIT_REFUSED: &str = "cannot commit with an unsettled claim";
+const PREPARE_REFUSED: &str = "cannot prepare with an unsettled claim";
 
 #[derive(Clone)]
 pub struct World {
     sessions: Vec<Session>,
     keys: BTreeMap<Key, KeyState>,
     prepared: BTreeMap<String, Transaction>,
+    /// What the tester prints of the steps so far.
+    pub printed: String,
+    /// Which sessions have a step that is printed as waiting, in the order in which they began to wait.
+    unfinished: Vec<(usize, String)>,
     /// Committed effects: by whom each key was executed.
     pub effects: BTreeMap<String, Vec<String>>,
     /// Which acts of which session came to something: a claim that won its key, work that was done, the
@@ -26,8 +30,9 @@ struct Session {
     transaction: Transaction,
     /// The rest of a claim that waits for its first key.
     waiting: Option<Pending>,
-    /// What the session was told, in order.
-    said: Vec<String>,
+    /// What the session was told and is not printed yet, in order.
+    notices: Vec<String>,
+    error: Option<String>,
     /// Whether it prepares transactions itself.
     prepares: bool,
 }
@@ -114,13 +119,16 @@ impl World {
             name: known.name.clone(),
             transaction: Transaction::of(&known.name),
             waiting: None,
-            said: Vec::new(),
+            notices: Vec::new(),
+            error: None,
             prepares: known.steps.iter().flat_map(|step| &step.acts).any(prepares),
         };
         World {
             sessions: spec.sessions.iter().map(session).collect(),
             keys: BTreeMap::new(),
             prepared: BTreeMap::new(),
+            printed: String::new(),
+            unfinished: Vec::new(),
             effects: BTreeMap::new(),
             came_to: BTreeSet::new(),
         }
@@ -132,11 +140,6 @@ impl World {
 
     pub fn is_anybody_waiting(&self) -> bool {
         self.sessions.iter().any(|session| session.waiting.is_some())
-    }
-
-    /// What each session was told, by its name.
-    pub fn said(&self) -> BTreeMap<String, Vec<String>> {
-        self.sessions.iter().map(|s| (s.name.clone(), s.said.clone())).collect()
     }
 
     /// Whose answer is recorded under each key, whatever its key space, in the order of these.
@@ -151,8 +154,43 @@ impl World {
     }
 
     /// Has a session take a step. False where the step cannot come now.
-    pub fn take(&mut self, session: usize, acts: &[Act]) -> bool {
-        acts.iter().all(|act| self.act(session, act))
+    pub fn take(&mut self, session: usize, step: &Step) -> bool {
+        if !step.acts.iter().all(|act| self.act(session, act)) {
+            return false;
+        }
+        let line = format!("step {}: {}", step.name, step.sql);
+        if self.is_waiting(session) {
+            self.print(session, &format!("{line} <waiting ...>"));
+            self.unfinished.push((session, step.name.clone()));
+        } else {
+            self.print(session, &line);
+        }
+        self.print_the_completed();
+        true
+    }
+
+    // ---- what is printed --------------------------------------------------------------------
+
+    /// A line on a step, between the notices and the error that it came with.
+    fn print(&mut self, at: usize, line: &str) {
+        let session = &mut self.sessions[at];
+        for notice in session.notices.drain(..) {
+            self.printed += &format!("{}: NOTICE:  {notice}\n", session.name);
+        }
+        self.printed += &format!("{line}\n");
+        if let Some(error) = session.error.take() {
+            self.printed += &format!("ERROR:  {error}\n");
+        }
+    }
+
+    fn print_the_completed(&mut self) {
+        let (unfinished, completed) = std::mem::take(&mut self.unfinished)
+            .into_iter()
+            .partition::<Vec<_>, _>(|(session, _)| self.is_waiting(*session));
+        self.unfinished = unfinished;
+        for (session, step) in completed {
+            self.print(session, &format!("step {step}: <... completed>"));
+        }
     }
 
     fn act(&mut self, at: usize, act: &Act) -> bool {
@@ -238,7 +276,7 @@ impl World {
             false => pending.answers[key].clone(),
         };
         let told: Vec<String> = pending.asked.iter().map(answer).collect();
-        self.sessions[at].said.push(told.join(", "));
+        self.sessions[at].notices.push(told.join(", "));
     }
 
     /// Gives a key back; those who wait look again, one after the other.
@@ -265,7 +303,7 @@ impl World {
         let Some(claim) = session.transaction.held(key) else { return };
         *claim = to;
         session.transaction.has_id |= to == Claim::Completed;
-        session.said.push(word.to_owned());
+        session.notices.push(word.to_owned());
     }
 
     // ---- savepoints and ends ----------------------------------------------------------------
@@ -283,7 +321,7 @@ impl World {
     fn commit(&mut self, at: usize) {
         let transaction = &self.sessions[at].transaction;
         if transaction.has_id && transaction.is_unsettled() {
-            self.sessions[at].said.push(COMMIT_REFUSED.to_owned());
+            self.sessions[at].error = Some(COMMIT_REFUSED.to_owned());
             self.end(at);
             return;
         }
@@ -314,7 +352,7 @@ impl World {
     fn prepare(&mut self, at: usize, gid: &str) {
         let transaction = &self.sessions[at].transaction;
         if transaction.is_unsettled() {
-            self.sessions[at].said.push(PREPARE_REFUSED.to_owned());
+            self.sessions[at].error = Some(PREPARE_REFUSED.to_owned());
             self.end(at);
             return;
         }
@@ -331,9 +369,8 @@ impl World {
     fn end_prepared(&mut self, at: usize, gid: &str, commits: bool) -> bool {
         let Some(prepared) = self.prepared.remove(gid) else {
             let session = &mut self.sessions[at];
-            let unknown =
-                format!("ERROR:  prepared transaction with identifier \"{gid}\" does not exist");
-            session.said.push(unknown);
+            let unknown = format!("prepared transaction with identifier \"{gid}\" does not exist");
+            session.error = Some(unknown);
             return session.prepares;
         };
         if commits {

@@ -1,19 +1,10 @@
-//! Reading what the isolationtester printed.
+//! What the isolationtester prints: all of it, where a model knows it, and what can be read in it otherwise.
 
 use super::spec::Spec;
-use std::collections::BTreeMap;
+use super::{Interleaving, all};
+use std::collections::BTreeSet;
 
-/// What one permutation printed.
-#[derive(Debug, Default, PartialEq)]
-pub struct Report {
-    pub steps: Vec<String>,
-    /// What each session was told, notices without their prefix and errors with theirs.
-    pub said: BTreeMap<String, Vec<String>>,
-    /// The rows of `what_is_left()`.
-    pub left: Vec<Left>,
-}
-
-/// One row of `what_is_left()`.
+/// One row of `what_is_left()`, by which every permutation ends.
 #[derive(Debug, PartialEq)]
 pub struct Left {
     pub key: String,
@@ -25,34 +16,43 @@ pub struct Left {
     pub held: u64,
 }
 
-/// All permutations of an output of `spec`.
-pub fn read(spec: &Spec, output: &str) -> Vec<Report> {
-    let mut reports: Vec<Report> = Vec::new();
-    let mut speaker = None;
-    for line in output.lines() {
-        if let Some(steps) = line.strip_prefix("starting permutation: ") {
-            let steps = steps.split_whitespace().map(str::to_owned).collect();
-            let said = spec.sessions.iter().map(|session| (session.name.clone(), Vec::new()));
-            reports.push(Report { steps, said: said.collect(), left: Vec::new() });
-        } else if let Some(step) = line.strip_prefix("step ") {
-            speaker = step.split(':').next().and_then(|step| session_of(spec, step));
-        }
-        let Some(report) = reports.last_mut() else { continue };
-        let told = match line.split_once(": NOTICE:  ") {
-            Some((session, text)) => Some((session.to_owned(), text)),
-            None => speaker.clone().filter(|_| line.starts_with("ERROR:")).map(|who| (who, line)),
-        };
-        if let Some((session, text)) = told {
-            report.said.entry(session).or_default().push(text.to_owned());
-        }
-        report.left.extend(row(line));
-    }
-    reports
+/// What the tester has to print of `spec`, whose orders come from the model, to the last byte.
+pub fn predicted(spec: &Spec) -> String {
+    let orders = all(spec).finished;
+    let printed = orders.iter().map(|order| {
+        let (steps, printed) = (order.steps.join(" "), &order.world.printed);
+        format!("\nstarting permutation: {steps}\n{printed}{}\n", table(order))
+    });
+    let head = format!("Parsed test spec with {} sessions\n", spec.sessions.len());
+    std::iter::once(head).chain(printed).collect()
 }
 
-fn session_of(spec: &Spec, step: &str) -> Option<String> {
-    let has = |names: &&super::spec::Session| names.steps.iter().any(|known| known.name == step);
-    spec.sessions.iter().find(has).map(|session| session.name.clone())
+/// The rows that are left, as libpq lays out a result.
+fn table(order: &Interleaving) -> String {
+    let (effects, records) = (&order.world.effects, order.world.records());
+    let keys: BTreeSet<&String> = effects.keys().chain(records.keys()).collect();
+    let mut table = "key|effects|record|held\n---+-------+------+----\n".to_owned();
+    for key in &keys {
+        let mut by = effects.get(*key).cloned().unwrap_or_default();
+        by.sort();
+        let records = records.get(*key).cloned().unwrap_or_default();
+        table += &format!("{key:3}|{:7}|{:6}|{:>4}\n", by.join(" "), records.join(" "), 0);
+    }
+    let rows = if keys.len() == 1 { "row" } else { "rows" };
+    table + &format!("({} {rows})\n", keys.len())
+}
+
+/// The rows of `what_is_left()` in an output, below the steps of each permutation.
+pub fn left(output: &str) -> Vec<(&str, Vec<Left>)> {
+    let mut permutations: Vec<(&str, Vec<Left>)> = Vec::new();
+    for line in output.lines() {
+        if let Some(steps) = line.strip_prefix("starting permutation: ") {
+            permutations.push((steps, Vec::new()));
+        } else if let Some((_, rows)) = permutations.last_mut() {
+            rows.extend(row(line));
+        }
+    }
+    permutations
 }
 
 /// `k  |s1     |s1    |   0`; nothing for the heading and other lines.

@@ -3,26 +3,26 @@
 //!
 //! - `isolation/specs`: one file per situation, which says above what it shows. Below the mark the
 //!   orders are written by `interleaving::all`; the others are chosen by hand, or are all.
-//! - `isolation/expected/NAME.out`: what it prints, at all three levels. Only where the *work* of a
-//!   spec conflicts does the level matter; then `NAME.LEVEL.out` is what another level prints.
+//! - `isolation/expected/NAME.out`: what the tester prints of orders chosen by hand, at all three
+//!   levels. Only where the *work* of a spec conflicts does the level matter; then
+//!   `NAME.LEVEL.out` is what another level prints.
 //! - `isolation/helpers.sql`: what the steps call.
 //!
-//! The expected output is not only what happened to come out: where the orders come from the model,
-//! every word in it is compared with what the model says, and in all files no key has two effects.
+//! Where the orders come from the model, it says what the tester prints, at every level: who waits, who
+//! goes on when, what each is told, what is left. And nowhere has a key two effects.
 //!
 //! After a change that is meant, `BLESS=1 cargo test --package pg_idempotency-tests --test server isolation::
-//! -- --test-threads=1` writes orders and outputs anew, in two runs where orders changed; read the difference.
-//! ONLY=two_requests, with or without BLESS, runs that spec alone.
+//! -- --test-threads=1` writes orders and outputs anew; read the difference. ONLY=two_requests, with or
+//! without BLESS, runs that spec alone.
 
-use pg_idempotency_tests::interleaving::report::{self, Left, Report};
+use pg_idempotency_tests::interleaving;
+use pg_idempotency_tests::interleaving::report::{self, Left};
 use pg_idempotency_tests::interleaving::spec::Spec;
-use pg_idempotency_tests::interleaving::{self, Interleaving};
 use pg_idempotency_tests::prelude::*;
-use pg_idempotency_tests::{paths, process};
+use pg_idempotency_tests::{paths, process, server};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 const LEVELS: [(Isolation, &str); 3] = [
     (Isolation::ReadCommitted, "read_committed"),
@@ -93,58 +93,16 @@ fn a_spec_says_what_it_does_not_show() {
     }
 }
 
-/// The expected output against the model: an error in one of both shows here.
-#[test]
-fn the_expected_output_is_what_the_contract_says() {
-    for spec in specs().iter().filter(|spec| spec.is_modelled()) {
-        let printed = report::read(spec, &read(&expected_file(&spec.name, "read_committed")));
-        let orders = interleaving::all(spec).finished;
-        assert_eq!(printed.len(), orders.len(), "{}: orders", spec.name);
-        for (printed, order) in printed.iter().zip(&orders) {
-            assert_agrees(&spec.name, printed, order);
-        }
-    }
-}
-
-fn assert_agrees(spec: &str, printed: &Report, order: &Interleaving) {
-    let at = format!("{spec}: {}", order.steps.join(" "));
-    assert_eq!(printed.steps, order.steps, "{at}");
-    assert_eq!(printed.said, order.world.said(), "{at}: what was said");
-    let (effects, records) = (&order.world.effects, order.world.records());
-    for left in &printed.left {
-        let of = |by: Option<&Vec<String>>| by.cloned().unwrap_or_default();
-        let mut by = of(effects.get(&left.key));
-        by.sort();
-        assert_eq!(left.effects, by, "{at}: effects of {}", left.key);
-        assert_eq!(left.records, of(records.get(&left.key)), "{at}: records of {}", left.key);
-    }
-    let keys: BTreeSet<&String> = effects.keys().chain(records.keys()).collect();
-    assert_eq!(printed.left.iter().map(|left| &left.key).collect::<BTreeSet<_>>(), keys, "{at}");
-}
-
 /// Whatever a spec is about: one effect for each record, and no key is held at the end.
-#[test]
-fn no_expected_output_has_a_key_with_two_effects() {
-    for spec in specs() {
-        for (_, level) in LEVELS {
-            let reports = report::read(&spec, &read(&expected_file(&spec.name, level)));
-            assert!(!reports.is_empty(), "{} has an output", spec.name);
-            for report in reports {
-                report.left.iter().for_each(|left| assert_sound(&spec.name, &report.steps, left));
-            }
-        }
-    }
-}
-
-fn assert_sound(spec: &str, steps: &[String], left: &Left) {
+fn assert_sound(spec: &str, steps: &str, left: &Left) {
     let finished = left.records.iter().filter(|by| !["lease", "before"].contains(&by.as_str()));
     let by: BTreeSet<&String> = finished.collect();
     let effects: BTreeSet<&String> = left.effects.iter().collect();
     let answers_without_work = spec == "work_rolled_back" && left.records == ["s1"];
     let expected = if answers_without_work { BTreeSet::new() } else { by };
-    assert_eq!(effects, expected, "{spec}: {steps:?}: who executed has the record, in {left:?}");
-    assert_eq!(left.effects.len(), effects.len(), "{spec}: {steps:?}: {left:?}");
-    assert_eq!(left.held, 0, "{spec}: {steps:?}: keys held");
+    assert_eq!(effects, expected, "{spec}: {steps}: who executed has the record, in {left:?}");
+    assert_eq!(left.effects.len(), effects.len(), "{spec}: {steps}: {left:?}");
+    assert_eq!(left.held, 0, "{spec}: {steps}: keys held");
 }
 
 #[test]
@@ -153,7 +111,8 @@ fn the_level_matters_only_where_the_work_conflicts() {
         let name = file.expect("an output").file_name().into_string().expect("text");
         let mut parts = name.trim_end_matches(".out").split('.');
         let (spec, level) = (parts.next().expect("a name"), parts.next());
-        assert!(folder("specs").join(format!("{spec}.spec")).exists(), "{name} has a spec");
+        let path = folder("specs").join(format!("{spec}.spec"));
+        assert!(!Spec::parse(spec, &read(&path)).is_modelled(), "{name}: the model says that");
         assert!(level.is_none() || WORK_CONFLICTS.contains(&spec), "{name} is not needed");
     }
 }
@@ -183,56 +142,57 @@ fn run(level: usize) {
     db.run(&read(&folder("helpers.sql")));
     let words = isolation.sql().to_lowercase();
     db.run(&format!("ALTER DATABASE {} SET default_transaction_isolation = '{words}'", db.name()));
-    let work = lay_out(level);
-    let mut tester = Command::new(tester());
-    tester.arg("--use-existing").arg("--bindir").arg(paths::pg_bin());
-    tester.arg("--inputdir").arg(&work).arg("--outputdir").arg(&work);
-    tester.args(["--user", "postgres", "--dbname", db.name(), "--host"]).arg(db.server().sockets());
-    // A step that takes longer than this many seconds hangs.
-    tester.env("PGISOLATIONTIMEOUT", "30").args(specs().iter().map(|spec| &spec.name));
-    let done = tester.output().expect("pg_isolation_regress starts");
-    if is_blessing() {
-        bless(level, &work);
-    } else if !done.status.success() {
-        let diffs = fs::read_to_string(work.join("regression.diffs")).unwrap_or_default();
-        let [said, errors] = [&done.stdout, &done.stderr].map(|text| String::from_utf8_lossy(text));
-        panic!("at {words}:\n{said}{errors}\n{diffs}");
+    for spec in specs() {
+        let printed = printed_by_tester(&db, &spec);
+        if !spec.is_modelled() && is_blessing() {
+            bless(level, &spec, &printed);
+        }
+        let expected = match spec.is_modelled() {
+            true => report::predicted(&spec),
+            false => read(&expected_file(&spec.name, level)),
+        };
+        assert_same(&format!("{} at {words}", spec.name), &printed, &expected);
+        let permutations = report::left(&printed);
+        assert!(!permutations.is_empty(), "{} has an output", spec.name);
+        for (steps, left) in &permutations {
+            left.iter().for_each(|left| assert_sound(&spec.name, steps, left));
+        }
     }
 }
 
-/// Specs and expected outputs of a level, in a folder as pg_isolation_regress wants it.
-fn lay_out(level: &str) -> PathBuf {
-    let work = paths::scratch(&format!("specs-{level}"));
-    process::remove_at_the_end(&work);
-    fs::create_dir_all(work.join("specs")).expect("a folder");
-    fs::create_dir_all(work.join("expected")).expect("a folder");
-    for spec in specs() {
-        let file = format!("specs/{}.spec", spec.name);
-        fs::copy(folder(&file), work.join(&file)).expect("a copy of the spec");
-        let to = work.join(format!("expected/{}.out", spec.name));
-        let text = fs::read_to_string(expected_file(&spec.name, level));
-        fs::write(to, text.unwrap_or_default()).expect("a copy of the output");
+/// The first line that differs says more than two outputs of a thousand lines.
+fn assert_same(what: &str, printed: &str, expected: &str) {
+    let mut steps = "";
+    for (number, (printed, expected)) in printed.lines().zip(expected.lines()).enumerate() {
+        if expected.starts_with("starting permutation") {
+            steps = expected;
+        }
+        assert_eq!(printed, expected, "{what}: line {}, {steps}", number + 1);
     }
-    work
+    assert_eq!(printed.len(), expected.len(), "{what}: one of them goes on");
 }
 
 /// The tester is among the server's own tests, beside its header files.
-fn tester() -> PathBuf {
+fn printed_by_tester(db: &Database<'_>, spec: &Spec) -> String {
     let lib = paths::pg_bin().parent().expect("a folder").join("lib");
-    lib.join("pgxs/src/test/isolation/pg_isolation_regress")
+    let path = lib.join("pgxs/src/test/isolation/isolationtester");
+    let mut tester = server::as_nobody_special(&path);
+    let sockets = db.server().sockets().display();
+    tester.arg(format!("user=postgres dbname={} host={sockets}", db.name()));
+    // A step that takes longer than this many seconds hangs.
+    tester.env("PGISOLATIONTIMEOUT", "30").env("PGAPPNAME", format!("isolation/{}", spec.name));
+    let file = folder("specs").join(format!("{}.spec", spec.name));
+    process::output_of(tester.stdin(fs::File::open(file).expect("the spec")))
 }
 
 /// Takes what was printed for what is expected.
-fn bless(level: &str, work: &Path) {
-    for spec in specs() {
-        let printed = read(&work.join(format!("results/{}.out", spec.name)));
-        let own = folder("expected").join(format!("{}.{level}.out", spec.name));
-        let of_all = folder("expected").join(format!("{}.out", spec.name));
-        let _there_may_be_none = fs::remove_file(&own);
-        if level == "read_committed" {
-            fs::write(of_all, printed).expect("the output");
-        } else if read(&of_all) != printed {
-            fs::write(own, printed).expect("the output");
-        }
+fn bless(level: &str, spec: &Spec, printed: &str) {
+    let own = folder("expected").join(format!("{}.{level}.out", spec.name));
+    let of_all = folder("expected").join(format!("{}.out", spec.name));
+    let _there_may_be_none = fs::remove_file(&own);
+    if level == "read_committed" {
+        fs::write(of_all, printed).expect("the output");
+    } else if read(&of_all) != printed {
+        fs::write(own, printed).expect("the output");
     }
 }
