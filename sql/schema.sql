@@ -27,7 +27,7 @@ CREATE TABLE idempotency.records (
 ) USING heap;
 COMMENT ON TABLE idempotency.records IS 'One row per executed request: who asked for what under which key, and the answer that every later caller gets';
 COMMENT ON CONSTRAINT records_pkey ON idempotency.records IS 'The last line of defence; the key''s lock comes before it';
-COMMENT ON COLUMN idempotency.records.digest IS 'The first 128 bits of a SHA-256 over scope, key space and key';
+COMMENT ON COLUMN idempotency.records.digest IS 'The first 128 bits of a SHA-256 over scope, key space and key; of a UUIDv7 key the first 32 are its own';
 COMMENT ON COLUMN idempotency.records.scope IS 'Principal or tenant';
 COMMENT ON COLUMN idempotency.records.key_space IS 'The operation, or the name that several operations share';
 COMMENT ON COLUMN idempotency.records.key IS 'The key, without the quotation marks and white space of its header';

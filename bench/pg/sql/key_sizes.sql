@@ -21,8 +21,10 @@ CREATE FUNCTION sizes.key(n bigint, version integer) RETURNS text LANGUAGE sql I
 $$;
 
 CREATE FUNCTION sizes.key_digest(scope text, key_space text, key text) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
-    SELECT encode(substr(sha256(int8send(length(scope)) || scope::bytea || int8send(length(key_space)) || key_space::bytea
-                                || int8send(length(key)) || key::bytea), 1, 16), 'hex')::uuid
+    SELECT overlay(left(encode(sha256(int8send(length(scope)) || scope::bytea || int8send(length(key_space)) || key_space::bytea
+                                      || int8send(length(key)) || key::bytea), 'hex'), 32)
+                   PLACING CASE WHEN key ~ '^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$'
+                                THEN left(key, 8) ELSE '' END FROM 1)::uuid
 $$;
 
 -- Records number `low` to `high`, with bodies of 198 bytes, as if they had been made one after the other.

@@ -118,10 +118,16 @@ pub fn parse<'a>(header: &'a str, rules: &Rules) -> Result<Cow<'a, str>, Fault> 
     }
 }
 
+/// The UUIDv7 that a key is: 36 characters in either case, version 7, variant 10; `None` for other keys.
+pub fn uuidv7(key: &str) -> Option<Uuid> {
+    let id = Some(key).filter(|key| key.len() == 36).and_then(|key| Uuid::try_parse(key).ok())?;
+    let is_v7 = id.get_version_num() == 7 && id.get_variant() == uuid::Variant::RFC4122;
+    is_v7.then_some(id)
+}
+
 /// The time in a UUIDv7, in milliseconds since 1970 (RFC 9562 section 5.7); `None` for other keys.
 pub fn uuidv7_millis(key: &str) -> Option<u64> {
-    let id = Uuid::try_parse(key).ok().filter(|id| id.get_version_num() == 7)?;
-    Some((id.as_u128() >> 80) as u64)
+    uuidv7(key).map(|id| (id.as_u128() >> 80) as u64)
 }
 
 /// Without the white space that HTTP allows around a field value (RFC 9110 section 5.5).
