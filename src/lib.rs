@@ -17,6 +17,7 @@ mod error;
 mod guc;
 mod majors;
 mod memory;
+mod once;
 mod session;
 mod shared;
 mod store;

@@ -3,7 +3,7 @@
 //!
 //! The ledger is never borrowed across a call into the server, which may call us again.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ffi::{CStr, c_void};
 
 use idempotency_core::held::{Claim, Ledger, Unsettled};
@@ -12,11 +12,13 @@ use pgrx::pg_sys;
 use pgrx::prelude::*;
 
 use crate::error::Error;
+use crate::once::Once;
 use crate::unguarded;
 
 thread_local! {
     static LEDGER: RefCell<Ledger> = const { RefCell::new(Ledger::new()) };
-    static REGISTERED: Cell<bool> = const { Cell::new(false) };
+    static ON_TRANSACTION: Once = const { Once::new() };
+    static ON_SUBTRANSACTION: Once = const { Once::new() };
 }
 
 /// Reads the ledger. `read` must not call into the server.
@@ -51,16 +53,23 @@ pub fn nest_level() -> i32 {
     unsafe { unguarded::GetCurrentTransactionNestLevel() }
 }
 
-/// Once for the life of the backend; the callbacks do nothing while the ledger is empty.
+/// The callbacks do nothing while the ledger is empty. They are registered by the first claim, not
+/// when the library is loaded: the last one registered runs first, and postgres_fdw's commits
+/// elsewhere. Where it was used before the first claim, ours refuses before anything is committed
+/// there.
 fn register_callbacks() {
-    if REGISTERED.replace(true) {
-        return;
-    }
     // SAFETY: both functions are static and match the signatures of xact.h.
-    unsafe {
-        pg_sys::RegisterXactCallback(Some(on_transaction), std::ptr::null_mut());
-        pg_sys::RegisterSubXactCallback(Some(on_subtransaction), std::ptr::null_mut());
-    }
+    ON_TRANSACTION.with(|once| {
+        once.ensure(|| unsafe {
+            pg_sys::RegisterXactCallback(Some(on_transaction), std::ptr::null_mut());
+        });
+    });
+    // SAFETY: as above.
+    ON_SUBTRANSACTION.with(|once| {
+        once.ensure(|| unsafe {
+            pg_sys::RegisterSubXactCallback(Some(on_subtransaction), std::ptr::null_mut());
+        });
+    });
 }
 
 /// Called by xact.c. Before a commit an error aborts the transaction cleanly; afterwards nothing

@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_int};
 use pgrx::pg_sys;
 
 use super::relation::SCHEMA;
+use crate::once::Once;
 
 struct Known {
     name: &'static CStr,
@@ -17,7 +18,7 @@ struct Known {
 thread_local! {
     static KNOWN: RefCell<Vec<Known>> = const { RefCell::new(Vec::new()) };
     static GENERATION: Cell<u64> = const { Cell::new(0) };
-    static REGISTERED: Cell<bool> = const { Cell::new(false) };
+    static REGISTERED: Once = const { Once::new() };
 }
 
 /// The table of this name in our schema. Where [`generation`] is still the same once the table is
@@ -65,18 +66,16 @@ fn look_up(name: &'static CStr) -> Option<pg_sys::Oid> {
     Some(table)
 }
 
-/// Once for the life of the backend.
+/// Each of the two takes a place in an array of PostgreSQL's, or ends the session where it is full.
 fn register_callbacks() {
-    if REGISTERED.replace(true) {
-        return;
-    }
     // SAFETY: both functions are static and match the signatures of inval.h.
-    unsafe {
+    let register = || unsafe {
         let nothing = pg_sys::Datum::null();
         pg_sys::CacheRegisterRelcacheCallback(Some(on_table_change), nothing);
         let schemas = pg_sys::SysCacheIdentifier::NAMESPACEOID as c_int;
         pg_sys::CacheRegisterSyscacheCallback(schemas, Some(on_schema_change), nothing);
-    }
+    };
+    REGISTERED.with(|once| once.ensure(register));
 }
 
 /// Called by inval.c whenever a relation has changed; all of them where `table` is 0. Nothing may be

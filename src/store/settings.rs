@@ -5,7 +5,7 @@
 //! is otherwise sent when a table's definition changes (inval.c). It arrives with their commit, and
 //! every backend takes it in before its next transaction.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -21,6 +21,7 @@ use crate::convert::returned::Done;
 use crate::convert::settings::{Checks, Server};
 use crate::error::Error;
 use crate::guc::{self, Unlisted};
+use crate::once::Once;
 
 static OPERATIONS: Layout =
     Layout { name: c"operations", columns: &[pg_sys::TEXTOID, pg_sys::JSONBOID], survives: true };
@@ -57,7 +58,7 @@ struct Cache {
 
 thread_local! {
     static CACHE: RefCell<Cache> = RefCell::default();
-    static REGISTERED: Cell<bool> = const { Cell::new(false) };
+    static REGISTERED: Once = const { Once::new() };
 }
 
 /// The settings of an operation.
@@ -230,14 +231,13 @@ fn text(column: Option<pg_sys::Datum>) -> String {
         .unwrap_or_default()
 }
 
-/// Once for the life of the backend.
+/// It takes a place in an array of PostgreSQL's, or ends the session where that is full.
 fn register_callback() {
-    if !REGISTERED.replace(true) {
-        // SAFETY: the function is static and matches the signature of inval.h.
-        unsafe {
-            pg_sys::CacheRegisterRelcacheCallback(Some(on_table_change), pg_sys::Datum::null())
-        };
-    }
+    // SAFETY: the function is static and matches the signature of inval.h.
+    let register = || unsafe {
+        pg_sys::CacheRegisterRelcacheCallback(Some(on_table_change), pg_sys::Datum::null());
+    };
+    REGISTERED.with(|once| once.ensure(register));
 }
 
 /// Called by inval.c whenever a table has changed; all of them where `table` is 0.

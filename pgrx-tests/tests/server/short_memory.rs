@@ -55,6 +55,10 @@ fn headrooms() -> (Vec<usize>, usize) {
 /// Lets a process grow by so much and no more.
 fn limit(pid: i32, headroom: usize) {
     let bytes = (process::memory_of(pid, "VmSize").expect("it runs") + headroom) * 1024;
+    limit_to(pid, &bytes.to_string());
+}
+
+fn limit_to(pid: i32, bytes: &str) {
     let mut prlimit = Command::new("prlimit");
     process::output_of(prlimit.args([format!("--pid={pid}"), format!("--as={bytes}:")]));
 }
@@ -108,4 +112,100 @@ fn a_backend_without_memory_raises_an_error() {
     println!("{refused} out of memory, {done} done");
     assert!(refused > 60, "memory was short: {refused}");
     assert!(done > 30, "and sufficed: {done}");
+}
+
+/// A session that has loaded the library and made no claim. PostgreSQL's memory that lasts as long as a
+/// session is so large that its next block is asked of the system, and is filled by so many entries.
+fn session_without_claim(db: &Database<'_>, entries: usize) -> Session {
+    let mut session = db.session_as(Role::Superuser, "without a claim");
+    session.run("SET client_min_messages = error; LOAD 'pg_idempotency'");
+    session.run("SELECT pg_advisory_lock(i) FROM generate_series(1, 1500) i");
+    session.run("SELECT idempotency_replay('alice', 'POST /orders', 'k')");
+    session.run("SELECT pg_advisory_unlock(i) FROM generate_series(1, 2) i");
+    (0..entries).for_each(|n| session.run(&format!("LISTEN \"c{n:019}\"")));
+    lasting_memory(&mut session);
+    session
+}
+
+fn lasting_memory(session: &mut Session) -> i64 {
+    session
+        .value("SELECT total_bytes FROM pg_backend_memory_contexts WHERE name = 'TopMemoryContext'")
+}
+
+/// How many entries fit into the block that is there.
+fn entries_that_fit(db: &Database<'_>) -> usize {
+    let mut session = session_without_claim(db, 0);
+    let before = lasting_memory(&mut session);
+    (0..20_000)
+        .find(|n| {
+            session.run(&format!("LISTEN \"c{n:019}\""));
+            lasting_memory(&mut session) > before
+        })
+        .expect("the block is full some time")
+}
+
+/// Neither a COMMIT with an open claim nor one behind a savepoint that took the claim goes unnoticed.
+fn is_guarded(db: &Database<'_>, session: &mut Session, key: &str) {
+    session.run("BEGIN");
+    session.call(claim(key)).expect("claimed");
+    session.run(&format!("INSERT INTO orders (key) VALUES ('{key}')"));
+    session.run_refused("COMMIT").expect_ours("IK003");
+    session.run("BEGIN; SAVEPOINT s");
+    session.call(claim(key)).expect("claimed");
+    session.run(&format!("ROLLBACK TO s; INSERT INTO orders (key) VALUES ('{key}')"));
+    assert_eq!(db.keys_held(), 0);
+    session.run_refused("COMMIT").expect_ours("IK003");
+    assert_eq!(db.orders(key), 0);
+}
+
+/// What a session registers with PostgreSQL it does at its first claim, and that may fail. Catches what
+/// counts as registered before it is.
+#[test]
+fn a_session_whose_first_claim_failed_is_guarded() {
+    let db = Database::fresh();
+    let most = entries_that_fit(&db);
+    let mut refused = 0;
+    for left in 0..12 {
+        let mut session = session_without_claim(&db, most - left);
+        limit(session.pid(), 0);
+        let key = format!("k{left}");
+        match session.attempt(claim(key.as_str())) {
+            Ok(_) => {}
+            Err(refusal) if refusal.code() == Some("53200") => refused += 1,
+            Err(refusal) => {
+                refusal.expect("IK003");
+            }
+        }
+        limit_to(session.pid(), "unlimited");
+        is_guarded(&db, &mut session, &key);
+    }
+    println!("{refused} first claims failed");
+    assert!(refused > 3, "memory was short: {refused}");
+}
+
+/// The same, where not even the library is loaded.
+#[test]
+fn a_session_whose_first_call_failed_is_guarded() {
+    let db = Database::fresh();
+    let (mut refused, mut done) = (0, 0);
+    for headroom in [0, 100, 400, 1000, 2000, 3000, 3500, 4000, 4500, 5000, 6000, 8000, 16_000] {
+        let mut session = db.session_as(Role::Superuser, "without the library");
+        limit(session.pid(), headroom);
+        let key = format!("k{headroom}");
+        match session.attempt(claim(key.as_str())) {
+            Ok(_) => done += 1,
+            Err(refusal) if refusal.code() == Some("IK003") => done += 1,
+            Err(refusal) => {
+                assert!(
+                    matches!(refusal.code(), Some("53200" | "58P01")),
+                    "{headroom}: {refusal:?}"
+                );
+                refused += 1;
+            }
+        }
+        limit_to(session.pid(), "unlimited");
+        is_guarded(&db, &mut session, &key);
+    }
+    println!("{refused} first calls failed, {done} did not");
+    assert!(refused > 2 && done > 2, "{refused} {done}");
 }
