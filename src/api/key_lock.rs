@@ -9,8 +9,14 @@ use crate::error::Error;
 
 /// `sql/functions/in_progress.sql`.
 #[pg_extern(sql = false)]
-fn idempotency_key_lock<'a>(scope: Text<'a>, key_space: Text<'a>, key: Text<'a>) -> i64 {
-    key_lock(&scope, &key_space, &key).unwrap_or_else(|error| error.raise())
+fn idempotency_key_lock<'a>(
+    scope: Option<Text<'a>>,
+    key_space: Option<Text<'a>>,
+    key: Option<Text<'a>>,
+) -> Option<i64> {
+    // It is STRICT; nobody relies on that.
+    let (scope, key_space, key) = (scope?, key_space?, key?);
+    Some(key_lock(&scope, &key_space, &key).unwrap_or_else(|error| error.raise()))
 }
 
 fn key_lock(scope: &Text<'_>, key_space: &Text<'_>, key: &Text<'_>) -> Result<i64, Error> {

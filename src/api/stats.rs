@@ -17,10 +17,37 @@ use crate::{guc, memory, shared};
 /// Why something needs the library in the postmaster.
 const NOT_PRELOADED: &str = "pg_idempotency is not in shared_preload_libraries";
 
+const COUNTERS: [pg_sys::Oid; 8] = [
+    pg_sys::TEXTOID,
+    pg_sys::TEXTOID,
+    pg_sys::JSONBOID,
+    pg_sys::JSONBOID,
+    pg_sys::INT8OID,
+    pg_sys::FLOAT8OID,
+    pg_sys::FLOAT8OID,
+    pg_sys::TIMESTAMPTZOID,
+];
+
+const COUNTING: [pg_sys::Oid; 4] =
+    [pg_sys::BOOLOID, pg_sys::TEXTOID, pg_sys::INT4OID, pg_sys::INT4OID];
+
+const AUTOMATIC_PURGE: [pg_sys::Oid; 8] = [
+    pg_sys::BOOLOID,
+    pg_sys::TEXTOID,
+    pg_sys::INT4OID,
+    pg_sys::TIMESTAMPTZOID,
+    pg_sys::TIMESTAMPTZOID,
+    pg_sys::INT8OID,
+    pg_sys::TEXTOID,
+    pg_sys::TIMESTAMPTZOID,
+];
+
 /// `sql/functions/stats.sql`.
 #[pg_extern(sql = false)]
 fn idempotency_counters() -> Set<8> {
-    let Some(shared) = counters::counting() else { return Set(Vec::new()) };
+    let Some(shared) = counters::counting() else {
+        return Set { types: &COUNTERS, rows: Vec::new() };
+    };
     // Before the lock is taken: what is under it must not fail.
     let entries = shared.header.entries() as usize + 1;
     memory::ensure(2 * entries * size_of::<Snapshot>()).unwrap_or_else(|error| error.raise());
@@ -29,7 +56,7 @@ fn idempotency_counters() -> Set<8> {
     let mut others = row(&others);
     (others[0], others[1]) = (Some(datum::text("others")), None);
     rows.push(others);
-    Set(rows)
+    Set { types: &COUNTERS, rows }
 }
 
 fn row(counts: &Snapshot) -> Row<8> {
@@ -65,12 +92,13 @@ fn idempotency_counting() -> Set<4> {
     let counting = counters::counting();
     let (entries, most) =
         (counting.map(|shared| shared.header.entries() as i32), guc::max_counted_operations());
-    Set(vec![[
+    let row = [
         Some(why_not.is_none().into()),
         why_not.map(datum::text),
         entries.map(pg_sys::Datum::from),
         counting.map(|_| (most as i32).into()),
-    ]])
+    ];
+    Set { types: &COUNTING, rows: vec![row] }
 }
 
 /// `sql/functions/stats.sql`.
@@ -95,7 +123,7 @@ fn idempotency_automatic_purge() -> Set<8> {
     let of = |field: fn(&board::Row) -> i64| state.as_ref().and_then(|state| at(field(state)));
     let purged = state.as_ref().map(|state| state.purged);
     let failed = state.as_ref().filter(|state| state.failed_at != 0);
-    Set(vec![[
+    let row = [
         Some(why_not.is_none().into()),
         why_not.map(datum::text),
         state.as_ref().filter(|state| state.pid != 0).map(|state| state.pid.into()),
@@ -104,7 +132,8 @@ fn idempotency_automatic_purge() -> Set<8> {
         purged.map(pg_sys::Datum::from),
         failed.map(|state| datum::text(state.error())),
         of(|state| state.failed_at),
-    ]])
+    ];
+    Set { types: &AUTOMATIC_PURGE, rows: vec![row] }
 }
 
 /// Why this database is not purged automatically; `None` where it is.

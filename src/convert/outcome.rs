@@ -9,7 +9,7 @@ use idempotency_core::problem::Answer;
 
 use super::datum;
 use crate::error::Error;
-use crate::unguarded;
+use crate::{majors, unguarded};
 
 /// How many columns the composite has.
 pub const COLUMNS: usize = 15;
@@ -48,6 +48,31 @@ pub enum Column {
     /// Seconds until a retry makes sense.
     RetryAfter,
 }
+
+const TYPES: [pg_sys::Oid; COLUMNS] = [
+    pg_sys::TEXTOID,
+    pg_sys::INT4OID,
+    pg_sys::JSONBOID,
+    pg_sys::BYTEAOID,
+    pg_sys::TEXTOID,
+    pg_sys::TEXTOID,
+    pg_sys::UUIDOID,
+    pg_sys::INT4OID,
+    pg_sys::TEXTOID,
+    pg_sys::JSONBOID,
+    pg_sys::BYTEAOID,
+    pg_sys::TIMESTAMPTZOID,
+    pg_sys::TIMESTAMPTZOID,
+    pg_sys::TIMESTAMPTZOID,
+    pg_sys::INT4OID,
+];
+
+/// An ordinal, and the same.
+const BEHIND_ORDINAL: [pg_sys::Oid; COLUMNS + 1] = {
+    let mut types = [pg_sys::INT4OID; COLUMNS + 1];
+    types.split_at_mut(1).1.copy_from_slice(&TYPES);
+    types
+};
 
 /// One value of `idempotency_outcome`. It may point into PostgreSQL's memory of the current call.
 #[derive(Clone, Copy)]
@@ -105,7 +130,7 @@ unsafe impl BoxRet for Outcome {
             let composite = unguarded::together(|| {
                 let result = unguarded::get_func_rettype(function);
                 let descriptor = unguarded::lookup_rowtype_tupdesc(result, -1);
-                if !has_columns(descriptor, COLUMNS) {
+                if !has_columns(descriptor, &TYPES) {
                     release(descriptor);
                     return None;
                 }
@@ -118,9 +143,12 @@ unsafe impl BoxRet for Outcome {
     }
 }
 
-unsafe fn has_columns(descriptor: pg_sys::TupleDesc, columns: usize) -> bool {
+/// Whether a row has just the columns that it is to be filled with: what is no pointer must not be
+/// taken for one.
+pub unsafe fn has_columns(descriptor: pg_sys::TupleDesc, types: &[pg_sys::Oid]) -> bool {
     // SAFETY: the caller's descriptor is alive.
-    unsafe { (*descriptor).natts as usize == columns }
+    let columns = unsafe { majors::attributes(descriptor) };
+    columns.iter().map(|column| column.atttypid).eq(types.iter().copied())
 }
 
 /// The SQL objects are newer or older than this library.
@@ -150,7 +178,7 @@ unsafe impl BoxRet for Rows {
         unsafe {
             pg_sys::InitMaterializedSRF(fcinfo.as_mut_ptr(), 0);
             let result = (*fcinfo.as_mut_ptr()).resultinfo.cast::<pg_sys::ReturnSetInfo>();
-            if !has_columns((*result).setDesc, COLUMNS + 1) {
+            if !has_columns((*result).setDesc, &BEHIND_ORDINAL) {
                 raise_unexpected();
             }
             for (i, row) in self.0.iter().enumerate() {

@@ -4,6 +4,7 @@ use pgrx::callconv::{BoxRet, FcInfo};
 use pgrx::datum::Datum;
 use pgrx::pg_sys;
 
+use super::outcome::has_columns;
 use crate::error::Error;
 
 /// A datum of the type that the SQL signature returns.
@@ -32,7 +33,12 @@ unsafe impl BoxRet for Done {
 pub type Row<const COLUMNS: usize> = [Option<pg_sys::Datum>; COLUMNS];
 
 /// A set of rows.
-pub struct Set<const COLUMNS: usize>(pub Vec<Row<COLUMNS>>);
+pub struct Set<const COLUMNS: usize> {
+    /// The types of the columns.
+    pub types: &'static [pg_sys::Oid; COLUMNS],
+    /// The rows, of such columns.
+    pub rows: Vec<Row<COLUMNS>>,
+}
 
 // SAFETY: the SQL signature returns a set of just these columns; InitMaterializedSRF (funcapi.c)
 // raises where the caller cannot take a set.
@@ -43,10 +49,10 @@ unsafe impl<const COLUMNS: usize> BoxRet for Set<COLUMNS> {
             pg_sys::InitMaterializedSRF(fcinfo.as_mut_ptr(), 0);
             let result = (*fcinfo.as_mut_ptr()).resultinfo.cast::<pg_sys::ReturnSetInfo>();
             let descriptor = (*result).setDesc;
-            if (*descriptor).natts as usize != COLUMNS {
+            if !has_columns(descriptor, self.types) {
                 Error::not_installed("A function returns other columns.".into()).raise();
             }
-            for row in &self.0 {
+            for row in &self.rows {
                 let mut values = row.map(|value| value.unwrap_or(pg_sys::Datum::null()));
                 let mut nulls = row.map(|value| value.is_none());
                 let (values, nulls) = (values.as_mut_ptr(), nulls.as_mut_ptr());
