@@ -94,7 +94,6 @@ unsafe extern "C-unwind" {
     );
     pub fn ExecStoreAllNullTuple(slot: *mut TupleTableSlot) -> *mut TupleTableSlot;
     pub fn FreeExecutorState(estate: *mut EState);
-    pub fn GetCurrentCommandId(used: bool) -> u32;
     pub fn HeapTupleHeaderGetDatum(tuple: HeapTupleHeader) -> Datum;
     pub fn InitResultRelInfo(
         target: *mut ResultRelInfo,

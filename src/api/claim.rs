@@ -40,7 +40,7 @@ fn idempotency_claim<'a>(
 ) -> Outcome {
     let given = |call: &Call<'_>| {
         let terms = Terms {
-            wait: Wait::new(wait_ms.or(call.policy.wait_ms))?,
+            wait: Wait::new(wait_ms, Some(&call.policy))?,
             lease_ms: lease_ms.map(lease::positive).transpose()?,
             token: token.map(|token| token.0),
             data: data.as_ref().map(|data| data.to_store("data")).transpose()?,
@@ -178,7 +178,7 @@ enum Next {
 
 fn look(identity: &Identity) -> Result<Found, Error> {
     let row = records::find(identity)?;
-    let lease = row.as_ref().map(lease::of_record).transpose()?.flatten();
+    let lease = row.as_ref().map(|row| lease::of_record(row, leases::find)).transpose()?.flatten();
     Ok(Found { row, lease })
 }
 

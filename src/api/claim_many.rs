@@ -33,7 +33,7 @@ fn idempotency_claim_many<'a>(
     wait_ms: Option<i32>,
 ) -> Rows {
     let given = |call: &Call<'_>| {
-        let wait = Wait::new(wait_ms.or(call.policy.wait_ms))?;
+        let wait = Wait::new(wait_ms, Some(&call.policy))?;
         let terms = Terms { wait, lease_ms: None, token: None, data: None };
         let keys = read_keys(keys.as_ref())?;
         let fingerprints = read_fingerprints(fingerprints.as_ref(), keys.len())?;

@@ -1,9 +1,15 @@
 //! `idempotency_forget`: erases what is known of a scope, of one operation of it, or of one key.
+//!
+//! It takes the locks of keys and rows in no order, so while it holds one it waits for none: where one is
+//! not free, all that it did is undone, it waits for that one, and begins anew. Where the transaction
+//! holds something else already, it does not wait either.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
 
 use idempotency_core::identity::Identity;
-use idempotency_core::key;
+use idempotency_core::{key, order};
 use pgrx::prelude::*;
 
 use super::call::{Call, check_length};
@@ -14,8 +20,10 @@ use crate::convert::args::Text;
 use crate::counters;
 use crate::error::Error;
 use crate::session::key_lock::KeyLock;
+use crate::session::subtransaction::all_or_nothing;
 use crate::session::xact;
-use crate::store::forget::{self, Wanted};
+use crate::store::forget::{self, Busy, Stop, Wanted};
+use crate::store::leases;
 use crate::store::records::{self, Column};
 
 /// `sql/functions/forget.sql`.
@@ -37,7 +45,7 @@ struct Request {
     force: bool,
     /// The key spaces that the operation's keys can be in; none where all operations are meant.
     key_spaces: Vec<String>,
-    /// How long to wait for the keys, all together.
+    /// How long to wait for keys and rows, all together.
     wait: Wait,
 }
 
@@ -54,17 +62,17 @@ impl Request {
         let scope = checked("scope", scope)?.ok_or_else(|| Error::null("scope"))?;
         let key = checked("key", key)?;
         let wanted = Wanted { scope, operation: checked("operation", operation)?, key };
-        let wait = Wait::new(None)?;
+        let wait = Wait::new(None, None)?;
         let all = Self { wanted, force, key_spaces: Vec::new(), wait };
         match operation {
-            Some(_) => Ok(all.of(&Call::new(None, operation)?)),
+            Some(_) => all.of(&Call::new(None, operation)?),
             None => Ok(all),
         }
     }
 
     /// The same, of one operation. Its key is read as a claim reads it; what is none for a claim is
     /// taken as a record has it, which may be older than the settings.
-    fn of(self, call: &Call<'_>) -> Self {
+    fn of(self, call: &Call<'_>) -> Result<Self, Error> {
         let parse = |header: String| match key::parse(&header, &call.policy.key) {
             Ok(key) => key.into_owned(),
             Err(_) => header,
@@ -72,7 +80,8 @@ impl Request {
         let own = call.operation.to_owned();
         let key_spaces = vec![call.policy.key_space(call.operation).to_owned(), own];
         let key = self.wanted.key.map(parse);
-        Self { wanted: Wanted { key, ..self.wanted }, key_spaces, ..self }
+        let wait = Wait::new(None, Some(&call.policy))?;
+        Ok(Self { wanted: Wanted { key, ..self.wanted }, key_spaces, wait, ..self })
     }
 
     /// The requests that scope, operation and key name, where all three are given.
@@ -89,6 +98,48 @@ impl Request {
         if let Some(identity) = named.iter().find(|identity| is_own(identity)) {
             return Err(Error::forgets_own(identity));
         }
+        let wrote = xact::has_transaction_id();
+        loop {
+            let erased = all_or_nothing(AssertUnwindSafe(|| self.erase_what_is_free(&named)));
+            match erased {
+                Ok(erased) => return Ok(erased),
+                Err(Stop::Failed(error)) => return Err(error),
+                Err(Stop::Busy(busy)) if may_wait(&busy, wrote) && self.wait_for(&busy)? => {}
+                Err(Stop::Busy(busy)) => return Err(Error::key_is_locked(busy.identity())),
+            }
+        }
+    }
+
+    /// Waits until something is free, and takes nothing; false where that takes too long.
+    fn wait_for(&self, busy: &Busy) -> Result<bool, Error> {
+        match busy {
+            Busy::Key(identity) => {
+                let lock = KeyLock::of(identity);
+                let is_free = self.wait.acquire(&lock, None, counters::NO_OPERATION);
+                if is_free {
+                    lock.release();
+                }
+                Ok(is_free)
+            }
+            Busy::Record(identity) => self.wait_for_row(|| records::wait_for(identity)),
+            Busy::Lease(_, token) => self.wait_for_row(|| leases::wait_for(*token)),
+        }
+    }
+
+    /// Waits for a row by taking it, and undoes that.
+    fn wait_for_row(&self, take: impl FnOnce() -> Result<(), Error>) -> Result<bool, Error> {
+        let mut taken = Ok(());
+        let take = AssertUnwindSafe(|| Err::<Infallible, _>(take()));
+        let is_free = self.wait.until(counters::NO_OPERATION, |patience| {
+            patience.allows(AssertUnwindSafe(|| {
+                let Err(undone) = all_or_nothing(take);
+                taken = undone;
+            }))
+        });
+        taken.map(|()| is_free)
+    }
+
+    fn erase_what_is_free(&self, named: &BTreeSet<Identity>) -> Result<usize, Stop> {
         let mut keys = forget::open_leases(&self.wanted)?;
         keys.extend(named.iter().cloned());
         let mut erased = self.erase_locked(&keys)?;
@@ -104,32 +155,47 @@ impl Request {
         Ok(erased)
     }
 
-    /// Erases requests one by one, each with its key locked, for the rest of the transaction.
-    fn erase_locked(&self, identities: &BTreeSet<Identity>) -> Result<usize, Error> {
+    /// Erases requests one by one, each with its key locked. Where something was erased the lock stays, for
+    /// the rest of the transaction, which has written then, so that claims come too late in it. Where there
+    /// was nothing the lock protects nothing, and nobody would know of it.
+    fn erase_locked(&self, identities: &BTreeSet<Identity>) -> Result<usize, Stop> {
         let mut erased = 0;
         for identity in identities.iter().filter(|identity| !is_own(identity)) {
-            if !self.wait.acquire(&KeyLock::of(identity), None, counters::NO_OPERATION) {
-                return Err(Error::key_is_locked(identity));
+            let lock = KeyLock::of(identity);
+            if !lock.try_acquire() {
+                return Err(Stop::Busy(Busy::Key(identity.clone())));
             }
-            erased += usize::from(self.erase_one(identity)?);
+            if self.erase_one(identity)? {
+                erased += 1;
+            } else {
+                lock.release();
+            }
         }
         Ok(erased)
     }
 
-    fn erase_one(&self, identity: &Identity) -> Result<bool, Error> {
+    fn erase_one(&self, identity: &Identity) -> Result<bool, Stop> {
         let Some(row) = records::find(identity)? else { return Ok(false) };
         let operation = self.wanted.operation.as_deref();
         if operation.is_some() && operation != row.text(Column::Operation) {
             return Ok(false);
         }
-        let lease = lease::of_record(&row)?;
+        let lease = lease::of_record(&row, leases::find)?;
         let is_live = lease.is_some_and(|row| !row.lease.is_expired(clock::now()));
         if is_live && !self.force {
-            return Err(Error::live_lease(identity));
+            return Err(Error::live_lease(identity).into());
         }
-        records::delete(identity)?;
-        Ok(true)
+        forget::delete_one(identity)
     }
+}
+
+/// Whether the transaction, which had written before the call or not, may wait for it: for a key that comes
+/// in order, and for a row where it holds nothing.
+fn may_wait(busy: &Busy, wrote: bool) -> bool {
+    xact::with_ledger(|ledger| match busy {
+        Busy::Key(identity) => order::check(wrote, ledger.greatest(), identity).is_ok(),
+        Busy::Record(_) | Busy::Lease(..) => !wrote && ledger.greatest().is_none(),
+    })
 }
 
 /// Whether the transaction itself has claimed the key: then its record has to commit with its effects.

@@ -103,7 +103,7 @@ pub fn resume(
     }
     before_locking(&identity)?;
     let lock = KeyLock::of(&identity);
-    if !Wait::new(None)?.acquire(&lock, None, counters::NO_OPERATION) {
+    if !lock.try_acquire() && !wait_for(&lock, &identity)? {
         return Err(Error::key_is_locked(&identity));
     }
     let resumed = look(token, &identity);
@@ -114,14 +114,26 @@ pub fn resume(
     resumed
 }
 
-/// The lease of a record that is not finished.
+/// Waits for the lock of a lease's key as long as its operation says, which only the record knows.
+fn wait_for(lock: &KeyLock, identity: &Identity) -> Result<bool, Error> {
+    let record = records::find(identity)?;
+    let operation = record.as_ref().and_then(|row| row.text(records::Column::Operation));
+    let policy = operation.map(settings::policy).transpose()?;
+    let wait = Wait::new(None, policy.as_deref())?;
+    Ok(wait.acquire(lock, None, operation.unwrap_or(counters::NO_OPERATION)))
+}
+
+/// The lease of a record that is not finished, found by `look_up`.
 ///
 /// # Errors
 /// 55000 where the table is not as this library expects.
-pub fn of_record(row: &Row) -> Result<Option<LeaseRow>, Error> {
+pub fn of_record(
+    row: &Row,
+    look_up: impl FnOnce(Uuid) -> Result<Option<LeaseRow>, Error>,
+) -> Result<Option<LeaseRow>, Error> {
     match row.uuid(records::Column::Token) {
         Some(token) if !row.is_finished() => {
-            Ok(Some(leases::find(token)?.unwrap_or_else(|| vanished(token, row))))
+            Ok(Some(look_up(token)?.unwrap_or_else(|| vanished(token, row))))
         }
         _ => Ok(None),
     }

@@ -9,6 +9,7 @@ use crate::counters;
 use crate::error::Error;
 use crate::session::xact;
 use crate::store::{leases, records};
+use pgrx::pg_sys;
 
 /// `sql/functions/complete.sql`.
 #[pg_extern(sql = false)]
@@ -42,6 +43,6 @@ fn give_up(claim: &Claim) {
 pub fn free(claim: &Claim) -> Result<(), Error> {
     xact::refuse_read_only(c"idempotency_release()");
     settle(claim, State::Freed(xact::nest_level()));
-    records::delete(&claim.identity)?;
+    records::delete(&claim.identity, pg_sys::LockWaitPolicy::LockWaitBlock)?;
     leases::end(claim.token)
 }

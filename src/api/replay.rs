@@ -10,7 +10,7 @@ use crate::clock;
 use crate::convert::args::{Bytes, Text};
 use crate::convert::outcome::Outcome;
 use crate::error::Error;
-use crate::store::leases::LeaseRow;
+use crate::store::leases::{self, LeaseRow};
 use crate::store::now;
 use crate::store::records::{self, Row};
 use idempotency_core::decide::{Compare, Request, decide};
@@ -70,8 +70,9 @@ fn look(
 /// The record and its lease, as they were at one moment: nobody is kept from changing them.
 fn read(identity: &Identity) -> Result<(Option<Row>, Option<LeaseRow>), Error> {
     let read = || -> Result<_, Error> {
-        let row = records::find(identity)?;
-        let lease = row.as_ref().map(lease::of_record).transpose()?.flatten();
+        let row = records::read(identity)?;
+        let lease =
+            row.as_ref().map(|row| lease::of_record(row, leases::read)).transpose()?.flatten();
         Ok((row, lease))
     };
     now::at_one_moment(read, |read| matches!(read, Err(_) | Ok((Some(_), None))))

@@ -15,7 +15,7 @@ use crate::convert::outcome::Outcome;
 use crate::error::Error;
 use crate::session::key_lock::KeyLock;
 use crate::session::xact;
-use crate::store::records;
+use crate::store::{leases, records};
 
 /// `sql/functions/lease.sql`.
 #[pg_extern(sql = false)]
@@ -84,12 +84,13 @@ fn abandoned(call: &Call<'_>, header: Option<&str>) -> Result<Claim, Error> {
             "Pass scope, operation and key as the view idempotency.abandoned has them.",
         ));
     };
-    if !Wait::new(None)?.acquire(&KeyLock::of(&identity), None, call.operation) {
+    let wait = Wait::new(None, Some(&call.policy))?;
+    if !wait.acquire(&KeyLock::of(&identity), None, call.operation) {
         return Err(Error::key_is_locked(&identity));
     }
     let row = records::find(&identity)?
         .ok_or_else(|| Error::nothing_to_settle(&identity, "is no record of"))?;
-    let lease = lease::of_record(&row)?
+    let lease = lease::of_record(&row, leases::find)?
         .ok_or_else(|| Error::nothing_to_settle(&identity, "is an answer already to"))?;
     if !lease.lease.is_expired(clock::now()) {
         return Err(Error::nothing_to_settle(&identity, "is a live lease on"));

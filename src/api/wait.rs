@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use idempotency_core::policy::Policy;
+
 use crate::counters::Waiting;
 use crate::error::Error;
 use crate::guc;
@@ -19,12 +21,15 @@ pub enum Wait {
 }
 
 impl Wait {
-    /// From milliseconds: 0 never, -1 without end, NULL as the server is configured.
+    /// As the call says, in milliseconds: 0 never, -1 without end; as its operation is set where it
+    /// says nothing; and as the server is configured where there is no operation, or it has no such
+    /// setting.
     ///
     /// # Errors
     /// 22023 below -1.
-    pub fn new(wait_ms: Option<i32>) -> Result<Self, Error> {
-        match wait_ms.unwrap_or_else(guc::wait_ms) {
+    pub fn new(wait_ms: Option<i32>, operation: Option<&Policy>) -> Result<Self, Error> {
+        let operation = operation.and_then(|policy| policy.wait_ms);
+        match wait_ms.or(operation).unwrap_or_else(guc::wait_ms) {
             0 => Ok(Wait::Never),
             -1 => Ok(Wait::Endless),
             wait_ms if wait_ms > 0 => {
@@ -48,9 +53,14 @@ impl Wait {
         if max_waiters.is_some_and(|max_waiters| lock.requests() > max_waiters) {
             return false;
         }
+        self.until(operation, |patience| lock.acquire_within(patience))
+    }
+
+    /// Has `wait` wait as long as this allows, and counts that; false where this allows nothing more.
+    pub fn until(self, operation: &str, wait: impl FnOnce(Patience) -> bool) -> bool {
         let Some(patience) = self.patience() else { return false };
         let _waiting = Waiting::begin(operation);
-        lock.acquire_within(patience)
+        wait(patience)
     }
 
     /// How long to wait from now on; `None` where not at all.

@@ -5,6 +5,8 @@
 //! PostgreSQL's own functions use classes 1 and 2 (lockfuncs.c) and Citus small numbers, so neither
 //! can touch it; pg_locks shows it as `objsubid` [`CLASS`].
 
+use std::panic::UnwindSafe;
+
 use idempotency_core::identity::Identity;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
@@ -52,25 +54,13 @@ impl KeyLock {
         }
     }
 
-    /// Waits for the lock; false where the patience (or the caller's own lock_timeout, whichever
-    /// is shorter) ended before. Only the rollback of a subtransaction takes a waiting request back.
+    /// Waits for the lock; false where the patience ended before.
     pub fn acquire_within(&self, patience: Patience) -> bool {
-        // SAFETY: this backend's own variable.
-        let callers = unsafe { pg_sys::LockTimeout };
-        let _timeout = LockTimeout::set(patience.within(callers));
         let lock = *self;
-        let won = subtransaction::attempt(
-            move || {
-                // SAFETY: the tag is complete; the subtransaction hands the lock to its parent.
-                let acquired = unsafe { lock.acquire(false) };
-                // The timeout may have come between the lock and its being switched off (proc.c, ProcSleep):
-                // it is taken at its word here, and not by whatever looks next.
-                check_for_interrupts!();
-                acquired
-            },
-            |code| code == PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE,
-        );
-        won.is_some()
+        patience.allows(move || {
+            // SAFETY: the tag is complete; the subtransaction hands the lock to its parent.
+            unsafe { lock.acquire(false) };
+        })
     }
 
     /// How many sessions hold the lock or wait for it.
@@ -105,6 +95,24 @@ impl KeyLock {
 }
 
 impl Patience {
+    /// Does what waits for a lock; false where the patience (or the caller's own lock_timeout, whichever
+    /// is shorter) ended before. Only the rollback of a subtransaction takes a waiting request back.
+    pub fn allows(self, wait: impl FnOnce() + UnwindSafe) -> bool {
+        // SAFETY: this backend's own variable.
+        let callers = unsafe { pg_sys::LockTimeout };
+        let _timeout = LockTimeout::set(self.within(callers));
+        let waited = subtransaction::attempt(
+            || {
+                wait();
+                // The timeout may have come between the lock and its being switched off (proc.c, ProcSleep):
+                // it is taken at its word here, and not by whatever looks next.
+                check_for_interrupts!();
+            },
+            |code| code == PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE,
+        );
+        waited.is_some()
+    }
+
     /// In the terms of lock_timeout, 0 being without end.
     fn within(self, lock_timeout: i32) -> i32 {
         match self {

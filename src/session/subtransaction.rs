@@ -18,6 +18,43 @@ pub fn attempt<R>(
     f: impl FnOnce() -> R + UnwindSafe,
     expected: impl Fn(PgSqlErrorCode) -> bool,
 ) -> Option<R> {
+    match run(f) {
+        (saved, Ok(result)) => {
+            saved.keep();
+            Some(result)
+        }
+        (saved, Err(error)) => {
+            // SAFETY: `error` was copied into memory of the caller's.
+            unsafe { saved.give_up(error, expected) };
+            None
+        }
+    }
+}
+
+/// The result of `f`; where that is an `Err`, nothing that it did is left: no row, and no lock.
+///
+/// # Errors
+/// That of `f`. What PostgreSQL raises is passed on, as by [`attempt`].
+pub fn all_or_nothing<R, E>(f: impl FnOnce() -> Result<R, E> + UnwindSafe) -> Result<R, E> {
+    match run(f) {
+        (saved, Ok(Ok(result))) => {
+            saved.keep();
+            Ok(result)
+        }
+        (saved, Ok(Err(refusal))) => {
+            saved.undo();
+            Err(refusal)
+        }
+        (saved, Err(error)) => {
+            // SAFETY: `error` was copied into memory of the caller's. It is raised again.
+            unsafe { saved.give_up(error, |_| false) };
+            unreachable!("the error was raised again")
+        }
+    }
+}
+
+/// Runs `f` in a subtransaction, which is still to be ended.
+fn run<R>(f: impl FnOnce() -> R + UnwindSafe) -> (Saved, Result<R, *mut pg_sys::ErrorData>) {
     let saved = Saved::now();
     // SAFETY: we run inside a function call, so a transaction is in progress.
     unsafe {
@@ -31,17 +68,7 @@ pub fn attempt<R>(
             CaughtError::ErrorReport(_) | CaughtError::RustPanic { .. } => error.rethrow(),
         })
         .execute();
-    match result {
-        Ok(result) => {
-            saved.keep();
-            Some(result)
-        }
-        Err(error) => {
-            // SAFETY: `error` was copied into memory of the caller's.
-            unsafe { saved.give_up(error, expected) };
-            None
-        }
-    }
+    (saved, result)
 }
 
 /// What a subtransaction changes and its end does not put back by itself.
@@ -76,14 +103,19 @@ impl Saved {
         self.put_back();
     }
 
+    /// Rolls the subtransaction back.
+    fn undo(&self) {
+        // SAFETY: the subtransaction that was started is the current one.
+        unsafe { pg_sys::RollbackAndReleaseCurrentSubTransaction() };
+        self.put_back();
+    }
+
     unsafe fn give_up(
         &self,
         error: *mut pg_sys::ErrorData,
         expected: impl Fn(PgSqlErrorCode) -> bool,
     ) {
-        // SAFETY: the subtransaction that was started is the current one.
-        unsafe { pg_sys::RollbackAndReleaseCurrentSubTransaction() };
-        self.put_back();
+        self.undo();
         // SAFETY: the caller's promise.
         unsafe {
             if !expected(PgSqlErrorCode::from((*error).sqlerrcode)) {

@@ -6,12 +6,16 @@ use std::collections::BTreeSet;
 use idempotency_core::identity::Identity;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
+use uuid::Uuid;
 
 use super::relation::Table;
 use super::walk::{self, Walk};
-use super::{leases, records, write};
+use super::write::{self, Locked};
+use super::{leases, records};
+use crate::clock;
 use crate::convert::datum;
 use crate::error::Error;
+use crate::session::key_lock::KeyLock;
 use crate::session::xact;
 
 /// The most requests on lease that one call takes: each takes an entry of the shared lock table.
@@ -26,6 +30,39 @@ pub struct Wanted {
     pub operation: Option<String>,
     /// under this key, or under all.
     pub key: Option<String>,
+}
+
+/// What another transaction has in hand.
+pub enum Busy {
+    /// The lock of a key,
+    Key(Identity),
+    /// the record of one,
+    Record(Identity),
+    /// the row of a lease on one.
+    Lease(Identity, Uuid),
+}
+
+/// Why an erasure stops.
+pub enum Stop {
+    /// Something is not free, and the erasure holds locks, so it must not wait for it.
+    Busy(Busy),
+    /// An error.
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Stop::Failed(error)
+    }
+}
+
+impl Busy {
+    /// The key that it is about.
+    pub fn identity(&self) -> &Identity {
+        match self {
+            Busy::Key(identity) | Busy::Record(identity) | Busy::Lease(identity, _) => identity,
+        }
+    }
 }
 
 /// What a walk through the records came to.
@@ -48,7 +85,7 @@ struct Texts {
 /// # Errors
 /// 54000 where there are more than [`MAX_OPEN`], 55000 where the table is not as this library expects.
 pub fn open_leases(wanted: &Wanted) -> Result<BTreeSet<Identity>, Error> {
-    let table = leases::open(pg_sys::AccessShareLock)?;
+    let table = leases::open_to_write()?;
     let texts = Texts::of(wanted);
     let mut open = BTreeSet::new();
     // SAFETY: the slot is the table's, and outlives the walk.
@@ -69,42 +106,78 @@ pub fn open_leases(wanted: &Wanted) -> Result<BTreeSet<Identity>, Error> {
 }
 
 /// Deletes the finished records, but for those of this very transaction: they have to commit with
-/// their effects. Who has locked one of them is waited for; a purge for example.
+/// their effects.
 ///
-/// The locks of the keys are not needed. A finished record is only ever deleted, or replaced once it
-/// has expired by a claim that can do without it; and who looks for it meanwhile finds it, or finds
-/// that it is gone.
+/// The locks of the keys are not kept. A finished record is only ever deleted, or replaced once it
+/// has expired; and who looks for it meanwhile finds it, or finds that it is gone. Whose claim is about to
+/// replace one holds its key, so such a one is deleted only where the key is free.
 ///
 /// # Errors
-/// As for [`open_leases`].
-pub fn delete_finished(wanted: &Wanted) -> Result<Walked, Error> {
+/// What somebody else has in hand; errors as for [`open_leases`].
+pub fn delete_finished(wanted: &Wanted) -> Result<Walked, Stop> {
     let table = records::open_to_write()?;
     let texts = Texts::of(wanted);
     let mut walked = Walked { deleted: 0, open: BTreeSet::new() };
-    let mut noted = Ok(());
     write::change(&table, |target| {
         // SAFETY: the target is the table's, and its slot outlives the walk.
         unsafe {
             let mut walk = Walk::through(&table, target.slot(&table));
-            while noted.is_ok()
-                && let Some(slot) = walk.next()
-            {
+            while let Some(slot) = walk.next() {
                 check_for_interrupts!();
                 if !texts.are_in_record(slot) || is_own(slot) {
                     continue;
                 }
-                if !records::is_finished(slot) {
-                    noted = note(&mut walked.open, records::identity(slot));
-                } else if target.lock(slot, pg_sys::LockWaitPolicy::LockWaitBlock) {
-                    noted = target.delete(&table, slot);
-                    walked.deleted += 1;
+                if records::is_finished(slot) {
+                    walked.deleted += usize::from(delete(&table, target, slot)?);
+                } else {
+                    note(&mut walked.open, records::identity(slot))?;
                 }
             }
             walk.end();
         }
-    });
+        Ok::<_, Stop>(())
+    })?;
     table.close();
-    noted.map(|()| walked)
+    Ok(walked)
+}
+
+/// Deletes a finished record; false where it is gone by now.
+unsafe fn delete(
+    table: &Table,
+    target: &write::Target,
+    slot: *mut pg_sys::TupleTableSlot,
+) -> Result<bool, Stop> {
+    // SAFETY: the slot has a record of the table.
+    unsafe {
+        let is_expired = records::expires_at(slot).is_some_and(|at| at <= clock::now());
+        let key = is_expired.then(|| records::identity(slot));
+        if let Some(key) = key.as_ref().filter(|key| !KeyLock::of(key).try_acquire()) {
+            return Err(Stop::Busy(Busy::Key(key.clone())));
+        }
+        let locked = target.lock(slot, pg_sys::LockWaitPolicy::LockWaitSkip);
+        if locked == Locked::Busy {
+            return Err(Stop::Busy(Busy::Record(records::identity(slot))));
+        }
+        if locked == Locked::Yes {
+            target.delete(table, slot)?;
+        }
+        if let Some(key) = key {
+            KeyLock::of(&key).release();
+        }
+        Ok(locked == Locked::Yes)
+    }
+}
+
+/// Deletes the record of a request whose key the transaction has locked; false where there is none.
+///
+/// # Errors
+/// Where somebody else has it in hand; errors as for [`open_leases`].
+pub fn delete_one(identity: &Identity) -> Result<bool, Stop> {
+    match records::delete(identity, pg_sys::LockWaitPolicy::LockWaitSkip)? {
+        Locked::Yes => Ok(true),
+        Locked::Gone => Ok(false),
+        Locked::Busy => Err(Stop::Busy(Busy::Record(identity.clone()))),
+    }
 }
 
 /// Ends the leases whose record is gone, and empties their rows of all but token and deadline: a late
@@ -112,29 +185,27 @@ pub fn delete_finished(wanted: &Wanted) -> Result<Walked, Error> {
 /// a lease whose record is gone.
 ///
 /// # Errors
-/// 55000 where a table is not as this library expects.
-pub fn blank_leases(wanted: &Wanted, is_meant: impl Fn(&Identity) -> bool) -> Result<(), Error> {
-    let table = leases::open(pg_sys::RowExclusiveLock)?;
+/// What somebody else has in hand; 55000 where a table is not as this library expects.
+pub fn blank_leases(wanted: &Wanted, is_meant: impl Fn(&Identity) -> bool) -> Result<(), Stop> {
+    let table = leases::open_to_write()?;
     let texts = Texts::of(wanted);
-    let mut looked = Ok(());
     write::change(&table, |target| {
         // SAFETY: the target is the table's, and its slot outlives the walk. A blank row that the
         // walk meets again is not wanted: no key is empty.
         unsafe {
             let mut walk = Walk::through(&table, target.slot(&table));
-            while looked.is_ok()
-                && let Some(slot) = walk.next()
-            {
+            while let Some(slot) = walk.next() {
                 check_for_interrupts!();
                 if texts.are_in_lease(slot) {
-                    looked = blank(&table, target, slot, &is_meant);
+                    blank(&table, target, slot, &is_meant)?;
                 }
             }
             walk.end();
         }
-    });
+        Ok::<_, Stop>(())
+    })?;
     table.close();
-    looked
+    Ok(())
 }
 
 unsafe fn blank(
@@ -142,7 +213,7 @@ unsafe fn blank(
     target: &write::Target,
     slot: *mut pg_sys::TupleTableSlot,
     is_meant: &impl Fn(&Identity) -> bool,
-) -> Result<(), Error> {
+) -> Result<(), Stop> {
     // SAFETY: the slot has a row of the table.
     unsafe {
         let identity = leases::identity(slot);
@@ -152,10 +223,19 @@ unsafe fn blank(
             Some(record) => leases::is_ended(slot) && record.uuid(records::Column::Token) != token,
             None => true,
         };
-        if goes && is_meant(&identity) && target.lock(slot, pg_sys::LockWaitPolicy::LockWaitBlock) {
-            let row = leases::blank(slot);
-            target.delete(table, slot)?;
-            target.insert(table, &row)?;
+        if !goes || !is_meant(&identity) {
+            return Ok(());
+        }
+        match target.lock(slot, pg_sys::LockWaitPolicy::LockWaitSkip) {
+            Locked::Gone => {}
+            Locked::Busy => {
+                return Err(Stop::Busy(Busy::Lease(identity, token.unwrap_or_default())));
+            }
+            Locked::Yes => {
+                let row = leases::blank(slot);
+                target.delete(table, slot)?;
+                target.insert(table, &row)?;
+            }
         }
     }
     Ok(())

@@ -62,13 +62,25 @@ pub struct LeaseRow {
     pub ended: bool,
 }
 
-/// The lease of a token. Its identity never changes; the rest is certain for holders of the key's
-/// lock.
+/// The lease of a token, for who only reads. Its identity never changes; the rest is certain for holders
+/// of the key's lock.
 ///
 /// # Errors
 /// 55000 where the table is not as this library expects.
+pub fn read(token: Uuid) -> Result<Option<LeaseRow>, Error> {
+    look_up(token, pg_sys::AccessShareLock)
+}
+
+/// The same, for who may write later in the transaction; see `records::find`.
+///
+/// # Errors
+/// As for [`read`].
 pub fn find(token: Uuid) -> Result<Option<LeaseRow>, Error> {
-    let table = Table::open(&LAYOUT, pg_sys::AccessShareLock)?;
+    look_up(token, pg_sys::RowExclusiveLock)
+}
+
+fn look_up(token: Uuid, lock: u32) -> Result<Option<LeaseRow>, Error> {
+    let table = Table::open(&LAYOUT, lock)?;
     let row = table.find(datum::uuid(token));
     table.close();
     Ok(row.map(|row| LeaseRow::from_columns(&row)))
@@ -107,12 +119,23 @@ pub fn end(token: Uuid) -> Result<(), Error> {
     }
 }
 
-/// The table.
+/// Waits until no other transaction has the row in hand. Who calls undoes what that takes.
 ///
 /// # Errors
 /// 55000 where the table is not as this library expects.
-pub fn open(lock: u32) -> Result<Table, Error> {
-    Table::open(&LAYOUT, lock)
+pub fn wait_for(token: Uuid) -> Result<(), Error> {
+    let table = open_to_write()?;
+    write::wait_for(&table, datum::uuid(token));
+    table.close();
+    Ok(())
+}
+
+/// The table, open to be written.
+///
+/// # Errors
+/// 55000 where the table is not as this library expects.
+pub fn open_to_write() -> Result<Table, Error> {
+    Table::open(&LAYOUT, pg_sys::RowExclusiveLock)
 }
 
 /// Whether the lease has ended.

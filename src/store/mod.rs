@@ -1,5 +1,6 @@
 //! Every access to the extension's own tables; nothing else knows a table's name.
 
+mod defaults;
 pub mod forget;
 pub mod leases;
 mod names;

@@ -13,7 +13,7 @@ use pgrx::prelude::*;
 
 use super::relation::Table;
 use super::walk::Walk;
-use super::write::{self, Target};
+use super::write::{self, Locked, Target};
 use super::{leases, records, stretches};
 use crate::clock;
 use crate::error::Error;
@@ -54,7 +54,7 @@ fn delete_records(now: Micros, max_rows: usize) -> Result<usize, Error> {
                 if left == 0 || (left < max_rows && looked_at >= STRETCHES) {
                     break;
                 }
-                if stretch.take(on_map, slot) {
+                if stretch.take(&map, on_map, slot) {
                     let again = sweep(&records, on_records, stretch.number, blocks, now, &mut left);
                     stretch.note(again, &map, on_map, slot)?;
                 }
@@ -96,7 +96,8 @@ unsafe fn sweep(
             let Some(expires_at) = records::expires_at(slot) else { continue };
             let is_over = expires_at <= now && records::is_finished(slot);
             let may_go = is_over && *left > 0;
-            if may_go && target.lock(slot, pg_sys::LockWaitPolicy::LockWaitSkip)
+            if may_go
+                && target.lock(slot, pg_sys::LockWaitPolicy::LockWaitSkip) == Locked::Yes
                 // A trigger may keep it.
                 && target.delete(table, slot).is_ok()
             {
@@ -115,7 +116,7 @@ unsafe fn sweep(
 
 /// Rows of leases that ended before `until`, the oldest first.
 fn delete_leases(until: Micros, max_rows: usize) -> Result<usize, Error> {
-    let table = leases::open(pg_sys::RowExclusiveLock)?;
+    let table = leases::open_to_write()?;
     let mut deleted = 0;
     write::change(&table, |target| {
         // SAFETY: the target is the table's, and its slot outlives the walk.
@@ -127,7 +128,7 @@ fn delete_leases(until: Micros, max_rows: usize) -> Result<usize, Error> {
                 check_for_interrupts!();
                 let is_over = leases::is_ended(slot) && leases::deadline(slot) <= until;
                 if is_over
-                    && target.lock(slot, pg_sys::LockWaitPolicy::LockWaitSkip)
+                    && target.lock(slot, pg_sys::LockWaitPolicy::LockWaitSkip) == Locked::Yes
                     && target.delete(&table, slot).is_ok()
                 {
                     deleted += 1;

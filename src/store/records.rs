@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::relation::{Layout, Table};
 use super::walk;
-use super::write;
+use super::write::{self, Locked};
 use crate::convert::datum;
 use crate::error::Error;
 
@@ -183,12 +183,27 @@ impl Row {
     }
 }
 
-/// The row of an identity, as it is committed now or was written by this transaction.
+/// The row of an identity, as it is committed now or was written by this transaction, for who only
+/// reads.
 ///
 /// # Errors
 /// 55000 where the table is not as this library expects, XX001 where the row is another identity's.
+pub fn read(identity: &Identity) -> Result<Option<Row>, Error> {
+    look_up(identity, pg_sys::AccessShareLock)
+}
+
+/// The same, for who may write later in the transaction. The table's lock is the one for writing from
+/// the start: who first read, and then wrote, would deadlock with a REINDEX that came between and waits for
+/// its index.
+///
+/// # Errors
+/// As for [`read`].
 pub fn find(identity: &Identity) -> Result<Option<Row>, Error> {
-    let table = Table::open(&LAYOUT, pg_sys::AccessShareLock)?;
+    look_up(identity, pg_sys::RowExclusiveLock)
+}
+
+fn look_up(identity: &Identity, lock: u32) -> Result<Option<Row>, Error> {
+    let table = Table::open(&LAYOUT, lock)?;
     let row = table.find(datum::uuid(identity.digest()));
     table.close();
     row.map(|row| Row(row).of_identity(identity)).transpose()
@@ -201,20 +216,32 @@ pub fn find(identity: &Identity) -> Result<Option<Row>, Error> {
 pub fn insert(identity: &Identity, row: &Row, replaces: bool) -> Result<(), Error> {
     let table = Table::open(&LAYOUT, pg_sys::RowExclusiveLock)?;
     if replaces {
-        remove(&table, identity)?;
+        remove(&table, identity, pg_sys::LockWaitPolicy::LockWaitBlock)?;
     }
     write::insert(&table, &row.0)?;
     table.close();
     Ok(())
 }
 
-/// Deletes the record of an identity whose lock the transaction holds.
+/// Deletes the record of an identity whose lock the transaction holds. Where another transaction has it in
+/// hand, `policy` says what to do.
 ///
 /// # Errors
 /// As for [`insert`].
-pub fn delete(identity: &Identity) -> Result<(), Error> {
+pub fn delete(identity: &Identity, policy: pg_sys::LockWaitPolicy::Type) -> Result<Locked, Error> {
     let table = Table::open(&LAYOUT, pg_sys::RowExclusiveLock)?;
-    remove(&table, identity)?;
+    let deleted = remove(&table, identity, policy)?;
+    table.close();
+    Ok(deleted)
+}
+
+/// Waits until no other transaction has the record in hand. Who calls undoes what that takes.
+///
+/// # Errors
+/// 55000 where the table is not as this library expects.
+pub fn wait_for(identity: &Identity) -> Result<(), Error> {
+    let table = Table::open(&LAYOUT, pg_sys::RowExclusiveLock)?;
+    write::wait_for(&table, datum::uuid(identity.digest()));
     table.close();
     Ok(())
 }
@@ -264,7 +291,11 @@ pub unsafe fn identity(slot: *mut pg_sys::TupleTableSlot) -> Identity {
     Identity::new(text(Column::Scope), text(Column::KeySpace), text(Column::Key))
 }
 
-fn remove(table: &Table, identity: &Identity) -> Result<(), Error> {
+fn remove(
+    table: &Table,
+    identity: &Identity,
+    policy: pg_sys::LockWaitPolicy::Type,
+) -> Result<Locked, Error> {
     let digest = datum::uuid(identity.digest());
-    write::delete(table, digest, |row| Row(row).of_identity(identity).map(drop))
+    write::delete(table, digest, policy, |row| Row(row).of_identity(identity).map(drop))
 }

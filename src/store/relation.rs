@@ -102,12 +102,19 @@ impl Table {
         // SAFETY: the table is open, so its owner exists.
         unsafe {
             let owner = (*(*self.relation).rd_rel).relowner;
-            if runs_functions(self.relation) {
+            if self.has_more_columns() || runs_functions(self.relation) {
                 as_user(owner, 0, || with_safe_search_path(f))
             } else {
                 as_user(owner, 0, f)
             }
         }
+    }
+
+    /// Whether somebody has added columns behind ours, which may have defaults.
+    pub fn has_more_columns(&self) -> bool {
+        // SAFETY: an open table has a descriptor.
+        let columns = unsafe { (*(*self.relation).rd_att).natts } as usize;
+        columns > self.layout.columns.len()
     }
 
     fn is_as_expected(&self) -> bool {
@@ -216,8 +223,11 @@ impl Layout {
     /// The primary key, which is the first column, equal to a value; for [`unguarded::together`].
     unsafe fn scan_key(&self, value: pg_sys::Datum) -> pg_sys::ScanKeyData {
         let mut key = pg_sys::ScanKeyData::default();
-        let is_uuid = self.columns.first() == Some(&pg_sys::UUIDOID);
-        let function = if is_uuid { pg_sys::F_UUID_EQ } else { pg_sys::F_TEXTEQ };
+        let function = match self.columns.first() {
+            Some(&pg_sys::UUIDOID) => pg_sys::F_UUID_EQ,
+            Some(&pg_sys::INT4OID) => pg_sys::F_INT4EQ,
+            _ => pg_sys::F_TEXTEQ,
+        };
         let equal = pg_sys::BTEqualStrategyNumber as u16;
         // SAFETY: an ordinary scan key, as genam.h describes it.
         unsafe { unguarded::ScanKeyInit(&raw mut key, 1, equal, function.into(), value) };

@@ -11,7 +11,7 @@ use pgrx::prelude::*;
 
 use super::relation::{Layout, Table};
 use super::walk::{self, Walk};
-use super::write::Target;
+use super::write::{Locked, Target};
 use crate::error::Error;
 
 /// How many blocks are one stretch: 8 MiB.
@@ -65,6 +65,8 @@ pub unsafe fn due(
     let mut due = Vec::new();
     // SAFETY: the caller's promise.
     unsafe {
+        // Before anything is read: what a purge has added that had the lock is there by now.
+        let may_add = may_add(table);
         let mut walk = Walk::through(table, slot);
         while let Some(slot) = walk.next() {
             check_for_interrupts!();
@@ -77,7 +79,7 @@ pub unsafe fn due(
             }
         }
         walk.end();
-        if may_add(table) {
+        if may_add {
             let new = (0..count).zip(is_known).filter(|(_, known)| !known);
             due.extend(new.map(|(number, _)| Stretch { number, due: Micros::MIN, row: None }));
         }
@@ -105,16 +107,24 @@ unsafe fn may_add(table: &Table) -> bool {
 }
 
 impl Stretch {
-    /// Takes the stretch for this purge; false where another has it.
+    /// Takes the stretch for this purge; false where another has it. One without a row is looked for once
+    /// more: the walk has missed its row where another purge replaced that meanwhile.
     ///
     /// # Safety
     /// The target is the table's, and the slot too.
-    pub unsafe fn take(&self, target: &Target, slot: *mut pg_sys::TupleTableSlot) -> bool {
-        let Some(row) = self.row else { return true };
+    pub unsafe fn take(
+        &self,
+        table: &Table,
+        target: &Target,
+        slot: *mut pg_sys::TupleTableSlot,
+    ) -> bool {
+        let Some(row) = self.row else {
+            return table.find::<2>((self.number as i32).into()).is_none();
+        };
         // SAFETY: the caller's promise; the row was found by its place.
         unsafe {
             (*slot).tts_tid = row;
-            target.lock(slot, pg_sys::LockWaitPolicy::LockWaitSkip)
+            target.lock(slot, pg_sys::LockWaitPolicy::LockWaitSkip) == Locked::Yes
         }
     }
 

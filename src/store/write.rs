@@ -13,7 +13,7 @@ use std::ptr::null_mut;
 use pgrx::pg_sys;
 
 use super::relation::{self, Table};
-use super::walk;
+use super::{defaults, walk};
 use crate::error::Error;
 use crate::{majors, unguarded};
 
@@ -26,8 +26,19 @@ pub fn insert(table: &Table, row: &[Option<pg_sys::Datum>]) -> Result<(), Error>
     change(table, |target| unsafe { target.insert(table, row) })
 }
 
-/// Deletes the row that has this primary key, if it is there and `check` lets it. A purge
-/// or another that deletes it at this very moment is waited for. (RelationFindReplTupleByIndex would do
+/// What came of locking a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Locked {
+    /// It is ours.
+    Yes,
+    /// It is not there any more.
+    Gone,
+    /// Another transaction has it, and was not to be waited for.
+    Busy,
+}
+
+/// Deletes the row that has this primary key, if it is there and `check` lets it. Where another
+/// transaction has it in hand, a purge for example, `policy` says what to do. (RelationFindReplTupleByIndex would do
 /// that, but since 16 it compares all columns where the table has another index for its replica identity.)
 ///
 /// # Errors
@@ -35,8 +46,9 @@ pub fn insert(table: &Table, row: &[Option<pg_sys::Datum>]) -> Result<(), Error>
 pub fn delete<const COLUMNS: usize>(
     table: &Table,
     key: pg_sys::Datum,
+    policy: pg_sys::LockWaitPolicy::Type,
     check: impl FnOnce([Option<pg_sys::Datum>; COLUMNS]) -> Result<(), Error>,
-) -> Result<(), Error> {
+) -> Result<Locked, Error> {
     change(table, |target| {
         // SAFETY: the target is the table's, whose primary key is the first column.
         unsafe {
@@ -44,14 +56,30 @@ pub fn delete<const COLUMNS: usize>(
             pg_sys::CommandCounterIncrement();
             let found = target.slot(table);
             while table.find_in(found, key) {
-                if target.lock(found, pg_sys::LockWaitPolicy::LockWaitBlock) {
-                    check(relation::copy(table.relation(), found))?;
-                    return target.delete(table, found);
+                match target.lock(found, policy) {
+                    Locked::Gone => {}
+                    Locked::Busy => return Ok(Locked::Busy),
+                    Locked::Yes => {
+                        check(relation::copy(table.relation(), found))?;
+                        return target.delete(table, found).map(|()| Locked::Yes);
+                    }
                 }
             }
         }
-        Ok(())
+        Ok(Locked::Gone)
     })
+}
+
+/// Waits until nobody else has the row with this primary key in hand, by locking it. Who calls undoes
+/// that.
+pub fn wait_for(table: &Table, key: pg_sys::Datum) {
+    // SAFETY: the target is the table's, whose primary key is the first column.
+    change(table, |target| unsafe {
+        let found = target.slot(table);
+        while table.find_in(found, key)
+            && target.lock(found, pg_sys::LockWaitPolicy::LockWaitBlock) == Locked::Gone
+        {}
+    });
 }
 
 /// Puts a row in the place of the one that has its primary key.
@@ -62,7 +90,8 @@ pub fn replace<const COLUMNS: usize>(
     table: &Table,
     row: &[Option<pg_sys::Datum>; COLUMNS],
 ) -> Result<(), Error> {
-    delete(table, row[0].ok_or_else(no_key)?, |_: [_; COLUMNS]| Ok(()))?;
+    let wait = pg_sys::LockWaitPolicy::LockWaitBlock;
+    delete(table, row[0].ok_or_else(no_key)?, wait, |_: [_; COLUMNS]| Ok(()))?;
     insert(table, row)
 }
 
@@ -93,8 +122,8 @@ impl Target {
         })
     }
 
-    /// Locks the row in a slot against all others; false where it is not there any more, and where
-    /// another transaction has locked it and `policy` says not to wait.
+    /// Locks the row in a slot against all others; where another transaction has locked it, `policy` says
+    /// whether to wait.
     ///
     /// # Safety
     /// The slot has a row of the table.
@@ -102,7 +131,7 @@ impl Target {
         &self,
         slot: *mut pg_sys::TupleTableSlot,
         policy: pg_sys::LockWaitPolicy::Type,
-    ) -> bool {
+    ) -> Locked {
         let mut failure = pg_sys::TM_FailureData::default();
         // SAFETY: the caller's promise. The snapshot would only be asked for later versions of the
         // row, and none are wanted.
@@ -119,7 +148,11 @@ impl Target {
                 &mut failure,
             )
         });
-        result == pg_sys::TM_Result::TM_Ok
+        match result {
+            pg_sys::TM_Result::TM_Ok => Locked::Yes,
+            pg_sys::TM_Result::TM_WouldBlock => Locked::Busy,
+            _ => Locked::Gone,
+        }
     }
 
     /// Inserts a row.
@@ -133,6 +166,7 @@ impl Target {
         // SAFETY: the caller's promise. Who is written is given a place.
         let place = self.in_own_memory(|| unsafe {
             let slot = self.put(table, row);
+            self.as_of_now();
             unguarded::together(|| {
                 unguarded::ExecSimpleRelationInsert(self.relation, self.estate, slot)
             });
@@ -157,6 +191,7 @@ impl Target {
         // SAFETY: the caller's promise. Who is written is given a place.
         let place = self.in_own_memory(|| unsafe {
             let new = self.put(table, row);
+            self.as_of_now();
             let epq = &mut self.no_plan();
             pg_sys::ExecSimpleRelationUpdate(self.relation, self.estate, epq, slot, new);
             (*new).tts_tid
@@ -178,6 +213,7 @@ impl Target {
     ) -> Result<(), Error> {
         // SAFETY: the caller's promise.
         self.in_own_memory(|| unsafe {
+            self.as_of_now();
             let epq = &mut self.no_plan();
             pg_sys::ExecSimpleRelationDelete(self.relation, self.estate, epq, slot);
         });
@@ -188,8 +224,16 @@ impl Target {
         if is_kept { Err(Error::row_skipped(table.name(), "deleted")) } else { Ok(()) }
     }
 
-    /// The slot with a row that is to be written; columns behind ours are NULL. One slot serves for all
-    /// rows: PostgreSQL notes who uses a table's descriptor, and takes longer for each further slot.
+    /// Has triggers find what this command has written so far: a row that they lock may be one of those, and
+    /// the command counter may have been incremented since the target was set up, by us or by a trigger.
+    unsafe fn as_of_now(&self) {
+        // SAFETY: the target's state; GetCurrentCommandId raises nothing but in a parallel worker, in which
+        // nothing is written.
+        unsafe { (*self.estate).es_output_cid = pg_sys::GetCurrentCommandId(true) };
+    }
+
+    /// The slot with a row that is to be written; columns behind ours have their defaults. One slot serves for
+    /// all rows: PostgreSQL notes who uses a table's descriptor, and takes longer for each further slot.
     unsafe fn put(
         &self,
         table: &Table,
@@ -208,6 +252,9 @@ impl Target {
             for (i, value) in row.iter().enumerate() {
                 *(*slot).tts_values.add(i) = value.unwrap_or(pg_sys::Datum::null());
                 *(*slot).tts_isnull.add(i) = value.is_none();
+            }
+            if table.has_more_columns() {
+                defaults::fill(table.relation(), self.estate, slot, row.len());
             }
             slot
         }
@@ -288,7 +335,6 @@ unsafe fn begin(relation: pg_sys::Relation) -> Target {
         // Where after-row triggers look for the relation that they were queued for.
         (*estate).es_opened_result_relations =
             unguarded::lappend((*estate).es_opened_result_relations, target.cast());
-        (*estate).es_output_cid = unguarded::GetCurrentCommandId(true);
         unguarded::ExecOpenIndices(target, false);
         unguarded::AfterTriggerBeginQuery();
         Target { estate, relation: target, new: Cell::new(null_mut()) }

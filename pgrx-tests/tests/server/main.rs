@@ -1,5 +1,6 @@
 //! The tests over a real server, one module for each subject. A new file gets its line here.
 
+mod altered_objects;
 mod bad_arguments;
 mod bodies;
 mod book;
@@ -46,6 +47,7 @@ mod leases_settle;
 mod leases_time;
 mod leases_tokens;
 mod leases_waiting;
+mod lock_order;
 mod model;
 mod moves_dump;
 mod moves_logical;
@@ -86,6 +88,7 @@ mod settings;
 mod short_memory;
 mod skipped_rows;
 mod upgrade;
+mod wait_settings;
 mod waiting;
 mod worker;
 mod worker_ends;
