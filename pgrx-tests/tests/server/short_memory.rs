@@ -120,10 +120,13 @@ fn session_without_claim(db: &Database<'_>, entries: usize) -> Session {
     let mut session = db.session_as(Role::Superuser, "without a claim");
     session.run("SET client_min_messages = error; LOAD 'pg_idempotency'");
     session.run("SELECT pg_advisory_lock(i) FROM generate_series(1, 1500) i");
-    session.run("SELECT idempotency_replay('alice', 'POST /orders', 'k')");
-    session.run("SELECT pg_advisory_unlock(i) FROM generate_series(1, 2) i");
+    // All that is allocated once by the first of its kind, but for a claim.
+    for lock in 1..=3 {
+        session.call(replay("k")).expect("unknown");
+        session.run(&format!("SELECT pg_advisory_unlock({lock})"));
+        lasting_memory(&mut session);
+    }
     (0..entries).for_each(|n| session.run(&format!("LISTEN \"c{n:019}\"")));
-    lasting_memory(&mut session);
     session
 }
 
@@ -165,7 +168,7 @@ fn a_session_whose_first_claim_failed_is_guarded() {
     let db = Database::fresh();
     let most = entries_that_fit(&db);
     let mut refused = 0;
-    for left in 0..12 {
+    for left in 0..4 {
         let mut session = session_without_claim(&db, most - left);
         limit(session.pid(), 0);
         let key = format!("k{left}");
@@ -180,7 +183,7 @@ fn a_session_whose_first_claim_failed_is_guarded() {
         is_guarded(&db, &mut session, &key);
     }
     println!("{refused} first claims failed");
-    assert!(refused > 3, "memory was short: {refused}");
+    assert!(refused >= 2, "each of two registrations failed once: {refused}");
 }
 
 /// The same, where not even the library is loaded.
@@ -188,7 +191,9 @@ fn a_session_whose_first_claim_failed_is_guarded() {
 fn a_session_whose_first_call_failed_is_guarded() {
     let db = Database::fresh();
     let (mut refused, mut done) = (0, 0);
-    for headroom in [0, 100, 400, 1000, 2000, 3000, 3500, 4000, 4500, 5000, 6000, 8000, 16_000] {
+    for headroom in [
+        0, 100, 400, 1000, 2000, 3000, 4000, 4500, 5000, 6000, 8000, 12_000, 16_000, 24_000, 32_000,
+    ] {
         let mut session = db.session_as(Role::Superuser, "without the library");
         limit(session.pid(), headroom);
         let key = format!("k{headroom}");
