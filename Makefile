@@ -8,7 +8,7 @@ PG_MAJOR := $(or $(PG),$(PG_MAJOR),15)
 export PROFILE PG_MAJOR
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup demo test server psql stop example build bench bench-check bench-growth package package-test fuzz mutants fuzz-sql torture docs fmt lint clean
+.PHONY: help setup demo test server psql stop example clients build bench bench-check bench-growth package package-test fuzz mutants fuzz-sql torture docs fmt lint clean
 
 help: ## list the commands
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -33,6 +33,9 @@ stop: ## end the throwaway server
 
 example: setup ## an example service on the throwaway server; NAME=flask, PORT=8080
 	@PORT=$(PORT) tools/example $(NAME)
+
+clients: ## the client packages for Python and Node, target/clients/*.whl and *.tgz
+	@tools/clients
 
 build: setup ## build the extension and install it into target/postgres-15
 	@tools/install-extension $(PG_MAJOR) $(PROFILE)
