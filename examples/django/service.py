@@ -1,15 +1,16 @@
-"""Orders, executed at most once per idempotency key: a decorator for Django's views."""
+"""Orders, executed at most once per idempotency key: Django's views."""
 
-import functools, json, os
+import json, os
 from urllib.parse import unquote, urlsplit
 
 import django
 from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler
-from django.db import DatabaseError, DataError, IntegrityError, connection, transaction
+from django.db import DataError, IntegrityError, connection
 from django.http import HttpResponse, JsonResponse
 from django.urls import path
 from django.views.decorators.http import require_POST
+from pg_idempotency.django import keyed
 from waitress import create_server
 
 url = urlsplit(os.environ["DATABASE_URL"])
@@ -22,48 +23,13 @@ settings.configure(
 django.setup()
 
 
-def keyed(operation):
-    """Has the view executed at most once per key. What it answers with 4xx or 5xx has no effects."""
-    def decorate(view):
-        @transaction.non_atomic_requests  # the transaction is begun here, so that it can be begun again
-        @functools.wraps(view)
-        def executed_once(request, *args, **kwargs):
-            for last in (False, False, True):
-                try:
-                    with transaction.atomic(durable=True):
-                        outcome, status, headers, body = call(
-                            "idempotency_claim(%s, %s, %s, idempotency_fingerprint(%s, %s, body_bytes => %s))",
-                            user(request), operation, request.headers.get("Idempotency-Key"),
-                            request.method, request.META["REQUEST_URI"], request.body)
-                        if outcome in ("claimed", "bypassed"):
-                            with transaction.atomic():  # a savepoint
-                                response = view(request, *args, **kwargs)
-                                if response.status_code >= 400:
-                                    transaction.set_rollback(True)
-                            outcome, status, headers, body = call(
-                                "idempotency_complete(%s, body_bytes => %s, headers => %s)",
-                                response.status_code, response.content, json.dumps(dict(response.headers)))
-                        if outcome == "released":
-                            transaction.set_rollback(True)  # not kept: a retry is executed
-                    return HttpResponse(body, status=status, headers=headers)
-                except DatabaseError as error:
-                    if last or getattr(error.__cause__, "sqlstate", None) not in ("40001", "40P01"):
-                        raise
-        return executed_once
-    return decorate
-
-
-def call(function, *arguments):
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT outcome, status, headers::text, body FROM {function}", arguments)
-        outcome, status, headers, body = cursor.fetchone()
-        headers = {name: value if isinstance(value, str) else ", ".join(value)
-                   for name, value in json.loads(headers or "{}").items()}
-        return outcome, status, headers, body or b""
+def user(request):
+    """Whom the key belongs to: a user's id. A real service has request.user, which a token leads to; a token is no scope."""
+    return request.headers.get("Authorization", "").removeprefix("Bearer ") or None
 
 
 @require_POST
-@keyed("POST /orders")
+@keyed("POST /orders", scope=user)
 def create(request):
     try:
         item = item_of(request.body)
@@ -88,11 +54,6 @@ def show(request, order):
     if row is None:
         return JsonResponse({"error": "no such order"}, status=404)
     return HttpResponse(f'{{"order": {order}, "request": {row[0]}}}', "application/json")
-
-
-def user(request):
-    """Whoever the key belongs to. A real service checks the token, or has request.user."""
-    return request.headers.get("Authorization", "").removeprefix("Bearer ") or None
 
 
 def authenticated(get_response):

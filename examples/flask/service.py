@@ -2,9 +2,9 @@
 
 import json, os
 from flask import Flask, Response, request
-from psycopg import Rollback, errors
-from psycopg.rows import namedtuple_row
-from psycopg.types.json import Jsonb
+from pg_idempotency.flask import Idempotency
+from pg_idempotency.psycopg import units
+from psycopg import errors
 from psycopg_pool import ConnectionPool
 from waitress import create_server
 
@@ -12,57 +12,33 @@ app = Flask(__name__)
 pool = ConnectionPool(
     os.environ["DATABASE_URL"], min_size=1, max_size=8, open=True,
     # prepare_threshold: None, because PgBouncer before 1.21 cannot pass prepared statements on
-    kwargs={"autocommit": True, "prepare_threshold": None, "row_factory": namedtuple_row})
+    kwargs={"autocommit": True, "prepare_threshold": None})
 
 
-class Refused(Exception):
-    """A final answer whose effects are undone: status, body, headers."""
+def user():
+    """Whom the key belongs to: a user's id. A real service checks the token and finds its user; a token is no scope."""
+    return request.headers.get("Authorization", "").removeprefix("Bearer ") or None
 
 
-def keyed(scope, operation, work):
-    """Has `work(db)`, which returns status, body and headers, executed at most once. Returns what to send."""
-    for last in (False, False, True):
-        try:
-            with pool.connection() as db, db.transaction():
-                answer = db.execute(
-                    "SELECT * FROM idempotency_claim(%s, %s, %s, idempotency_fingerprint(%s, %s, body_bytes => %s))",
-                    (scope, operation, request.headers.get("Idempotency-Key"),
-                     request.method, request.environ["REQUEST_URI"], request.get_data())).fetchone()
-                if answer.outcome in ("claimed", "bypassed"):
-                    try:
-                        with db.transaction():  # a savepoint
-                            status, body, headers = work(db)
-                    except Refused as refused:
-                        status, body, headers = refused.args
-                    answer = db.execute(
-                        "SELECT * FROM idempotency_complete(%s, body_bytes => %s, headers => %s)",
-                        (status, body, Jsonb({"Content-Type": "application/json"} | headers))).fetchone()
-                if answer.outcome == "released":
-                    raise Rollback  # not kept: its effects go, and a retry is executed
-            return Response(answer.body, answer.status, answer.headers)
-        except (errors.SerializationFailure, errors.DeadlockDetected):
-            if last:
-                raise
+idempotency = Idempotency(units(pool), scope=user)
 
 
 @app.post("/orders")
+@idempotency.keyed
 def create():
-    body = request.get_data()
-
-    def work(db):
-        try:
-            item = item_of(body)
-            order = db.execute("INSERT INTO orders (owner, item, request) "
-                               "VALUES (%s, %s, convert_from(%s, 'UTF8')::json) RETURNING id",
-                               (user(), item, body)).fetchone().id
-            db.execute("UPDATE stock SET pieces = pieces - 1 WHERE item = %s", (item,))
-        except (ValueError, errors.DataError):  # ours, and the database's: not UTF-8, for example
-            raise Refused(400, b'{"error": "a JSON object with an item is wanted"}', {})
-        except errors.IntegrityError:
-            raise Refused(409, b'{"error": "not in stock"}', {})
-        return 201, b'{"order": %d, "request": %b}' % (order, body), {"Location": f"/orders/{order}"}
-
-    return keyed(user(), "POST /orders", work)
+    body, db = request.get_data(), idempotency.db
+    try:
+        item = item_of(body)
+        order, = db.execute("INSERT INTO orders (owner, item, request) "
+                            "VALUES (%s, %s, convert_from(%s, 'UTF8')::json) RETURNING id",
+                            (user(), item, body)).fetchone()
+        db.execute("UPDATE stock SET pieces = pieces - 1 WHERE item = %s", (item,))
+    except (ValueError, errors.DataError):  # ours, and the database's: not UTF-8, for example
+        return error(400, "a JSON object with an item is wanted")
+    except errors.IntegrityError:
+        return error(409, "not in stock")
+    return Response(b'{"order": %d, "request": %b}' % (order, body), 201, {"Location": f"/orders/{order}"},
+                    content_type="application/json")
 
 
 @app.get("/orders/<int:order>")
@@ -71,18 +47,13 @@ def show(order):
         row = db.execute("SELECT request::text FROM orders WHERE id = %s AND owner = %s", (order, user())).fetchone()
     if row is None:
         return error(404, "no such order")
-    return Response(f'{{"order": {order}, "request": {row.request}}}', 200, content_type="application/json")
+    return Response(f'{{"order": {order}, "request": {row[0]}}}', 200, content_type="application/json")
 
 
 @app.before_request
 def authenticate():
     if user() is None:
         return error(401, "a bearer is wanted")
-
-
-def user():
-    """Whoever the key belongs to. A real service checks the token."""
-    return request.headers.get("Authorization", "").removeprefix("Bearer ") or None
 
 
 def item_of(body):
