@@ -73,7 +73,7 @@ mutants: setup ## put faults into the rules and the boundary, one at a time: a t
 	@status=0; mutants/core || status=1; mutants/run || status=1; exit $$status
 
 fmt: ## format the code
-	@cargo fmt --all
+	@cargo fmt --all && cargo fmt --all --manifest-path examples/Cargo.toml
 
 lint: setup ## formatting and lints, without changing anything
 	@tools/lint

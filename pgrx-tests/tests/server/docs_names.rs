@@ -197,20 +197,22 @@ fn versions_are_those_of_the_build() {
         ("README.md", rust.clone()),
         ("CONTRIBUTING.md", rust),
         ("docs/decisions.md", format!("pinned to {}.", value("pgrx").trim_start_matches('='))),
+        ("examples/Cargo.toml", format!("rust-version = \"{}\"", value("rust-version"))),
     ] {
         assert!(file(page).contains(&text), "{page}: {text}");
     }
 }
 
-/// The manifests of all packages: the workspace's members, and who stays outside.
+/// The manifests of all packages: members of the workspace, and of those that stay outside.
 fn manifests() -> Vec<String> {
-    let root = file("Cargo.toml");
-    let list = |name: &str| {
-        let line = root.lines().find_map(|line| line.strip_prefix(&format!("{name} = [")));
-        let line = line.unwrap_or_else(|| panic!("{name} in Cargo.toml")).trim_end_matches(']');
-        line.split(", ").map(|folder| folder.trim_matches('"').to_owned()).collect::<Vec<_>>()
+    let list = |folder: &str, name: &str| {
+        let manifest = file(&format!("{folder}/Cargo.toml"));
+        let line = manifest.lines().find_map(|line| line.strip_prefix(&format!("{name} = [")));
+        let named = line.unwrap_or("\".\"").trim_end_matches(']').split(", ");
+        named.map(|member| format!("{folder}/{}", member.trim_matches('"'))).collect::<Vec<_>>()
     };
-    let folders = list("members").into_iter().chain(list("exclude"));
+    let workspaces = list(".", "exclude").into_iter().chain([".".to_owned()]);
+    let folders = workspaces.flat_map(|workspace| list(&workspace, "members"));
     folders.map(|folder| format!("{folder}/Cargo.toml")).collect()
 }
 
