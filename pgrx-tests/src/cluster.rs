@@ -1,10 +1,11 @@
 //! A throwaway cluster: made, started, given a template database, removed at the end.
 
 use crate::database::Database;
-use crate::process;
 use crate::server::{self, Server};
 use crate::session::Role;
+use crate::{paths, process};
 use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{LazyLock, OnceLock};
 
@@ -123,7 +124,10 @@ impl Cluster {
     }
 }
 
-fn init(server: &Server) {
+/// A data directory as initdb makes it. Each cluster begins with a copy, which takes a fifth of the time.
+static INITIAL: LazyLock<PathBuf> = LazyLock::new(|| {
+    let data = paths::scratch("initial");
+    process::remove_at_the_end(&data);
     let mut initdb = server::program("initdb");
     initdb.args([
         "--username=postgres",
@@ -132,7 +136,13 @@ fn init(server: &Server) {
         "--encoding=UTF8",
         "--locale=C.UTF-8",
     ]);
-    process::output_of(initdb.arg("--pgdata").arg(server.data()));
+    process::output_of(initdb.arg("--pgdata").arg(&data));
+    data
+});
+
+fn init(server: &Server) {
+    let mut copy = server::as_nobody_special(Path::new("/bin/cp"));
+    process::output_of(copy.arg("--archive").arg(&*INITIAL).arg(server.data()));
 }
 
 impl Deref for Cluster {
