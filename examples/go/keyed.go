@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/lib/pq"
 )
@@ -95,12 +96,13 @@ func call(tx *sql.Tx, function string, arguments ...any) (outcome string, answer
 	return outcome, answer, err
 }
 
-// key is the header as it came, or NULL: a character for each byte, as most servers have it, because
-// what is no UTF-8 cannot go to the database as text.
+// key is the header as it came, all of its lines, or NULL: of two keys the extension says that they are not
+// valid. A character for each byte, as most servers have it, because what is no UTF-8 cannot go to the
+// database as text.
 func key(r *http.Request) (key sql.NullString) {
-	if values := r.Header.Values("Idempotency-Key"); len(values) > 0 {
+	if lines := r.Header.Values("Idempotency-Key"); len(lines) > 0 {
 		var text []rune
-		for _, char := range []byte(values[0]) {
+		for _, char := range []byte(strings.Join(lines, ", ")) {
 			text = append(text, rune(char))
 		}
 		key = sql.NullString{String: string(text), Valid: true}

@@ -9,6 +9,7 @@ import java.net.InetSocketAddress;
 import java.net.URI;
 import java.sql.Connection;
 import java.sql.SQLException;
+import java.util.List;
 import java.util.concurrent.Executors;
 import javax.sql.DataSource;
 
@@ -25,9 +26,14 @@ public final class Service {
     }
 
     private Answer create(HttpExchange exchange, String user, byte[] body) throws SQLException {
-        var request = new Keyed.Request(user, "POST /orders", exchange.getRequestHeaders().getFirst("Idempotency-Key"),
+        var request = new Keyed.Request(user, "POST /orders", key(exchange.getRequestHeaders().get("Idempotency-Key")),
                 exchange.getRequestMethod(), exchange.getRequestURI().getRawPath(), body);
         return keyed.execute(request, db -> order(db, user, body));
+    }
+
+    /** All lines of the header, or null: of two keys the extension says that they are not valid. */
+    private static String key(List<String> lines) {
+        return lines == null ? null : String.join(", ", lines);
     }
 
     private static Answer order(Connection db, String user, byte[] body) throws SQLException, Refused {

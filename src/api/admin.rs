@@ -7,6 +7,7 @@ use pgrx::prelude::*;
 use serde_json::{Map, Value};
 
 use super::call::check_length;
+use super::given::no_control_character;
 use crate::convert::args::{Jsonb, Name, Text};
 use crate::convert::datum;
 use crate::convert::returned::Returned;
@@ -55,6 +56,7 @@ fn register(
 ) -> Result<(), Error> {
     let resource_type = Text::required("resource_type", resource_type)?;
     check_length("resource_type", resource_type)?;
+    no_control_character("resource_type", resource_type)?;
     let relation = relation.ok_or_else(|| Error::null("relation"))?;
     let id_column = id_column.ok_or_else(|| Error::null("id_column"))?;
     let id_name = id_column.to_utf8("id_column")?;

@@ -45,7 +45,7 @@ impl<'a> Call<'a> {
     ///
     /// # Errors
     /// 22004 where the operation is NULL, 22021 where it or the scope holds bytes that are not valid,
-    /// 22023 where it is too long.
+    /// 22023 where it is too long, or the scope is empty.
     pub fn new(
         scope: Option<&'a Text<'a>>,
         operation: Option<&'a Text<'a>>,
@@ -54,6 +54,9 @@ impl<'a> Call<'a> {
         let operation = Text::required("operation", operation)?;
         check_length("operation", operation)?;
         let scope = Text::read("scope", scope)?;
+        if scope == Some("") {
+            return Err(Error::empty_scope());
+        }
         check_length("scope", scope.unwrap_or_default())?;
         Ok(Self { operation, policy: settings::policy(operation)?, scope })
     }

@@ -227,17 +227,30 @@ fn read_headers(
     Ok(headers)
 }
 
-/// A name or an id.
+/// A name or an id, which may come to stand in a header, a log or a page.
 fn name<'a>(argument: &'static str, value: Option<&'a Text<'a>>) -> Result<Option<&'a str>, Error> {
     let value = Text::read(argument, value)?;
-    match value.map(str::len) {
-        Some(length) if length > MAX_NAME => Err(Error::argument(
+    let length = value.map_or(0, str::len);
+    if length > MAX_NAME {
+        return Err(Error::argument(
             format!("{argument} is too long"),
             format!("It is {length} bytes long; {MAX_NAME} are allowed."),
             "Pass a name or an id.",
-        )),
-        _ => Ok(value),
+        ));
     }
+    no_control_character(argument, value.unwrap_or_default())?;
+    Ok(value)
+}
+
+/// # Errors
+/// 22023 where there is a control character.
+pub fn no_control_character(argument: &'static str, text: &str) -> Result<(), Error> {
+    let Some(control) = text.chars().find(|c| c.is_control()) else { return Ok(()) };
+    Err(Error::argument(
+        format!("{argument} must not have control characters"),
+        format!("It has the character U+{:04X}.", control as u32),
+        "Pass a name or an id without line breaks and the like.",
+    ))
 }
 
 fn bytes<'a>(bytea: pg_sys::Datum) -> &'a [u8] {

@@ -102,11 +102,15 @@ impl Error {
 
     /// 22023: the headers of an answer cannot be sent.
     pub fn headers(fault: &headers::Fault) -> Self {
-        Self::argument(
-            "invalid headers",
-            fault.to_string(),
-            "Pass an object such as {\"Location\": \"/orders/1\", \"Link\": [\"<a>\", \"<b>\"]}.",
-        )
+        let hint = match fault {
+            headers::Fault::Character(..) => {
+                "Leave control characters out, and encode others, as RFC 8187 has it for parameters and RFC 3986 for URIs."
+            }
+            _ => {
+                "Pass an object such as {\"Location\": \"/orders/1\", \"Link\": [\"<a>\", \"<b>\"]}."
+            }
+        };
+        Self::argument("invalid headers", fault.to_string(), hint)
     }
 
     /// 22023: a header value names no key.
@@ -324,6 +328,15 @@ impl Error {
             "scope must not be null",
             format!("Operation \"{operation}\" does not take anonymous calls."),
             "Pass the principal or the tenant.",
+        )
+    }
+
+    /// 22023: an empty scope, as a principal that got lost on the way is.
+    pub fn empty_scope() -> Self {
+        Self::argument(
+            "scope must not be empty",
+            "The empty text names no principal and no tenant.".into(),
+            "Pass NULL for nobody, and a constant for everybody.",
         )
     }
 

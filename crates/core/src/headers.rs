@@ -31,9 +31,10 @@ pub enum Fault {
     NotAnObject,
     /// Not a field name (RFC 9110 section 5.6.2, token).
     Name(String),
-    /// Not a string, a number, or an array of these, or with characters that a field value cannot
-    /// carry.
+    /// Not a string, a number, or an array of these.
     Value(String),
+    /// A value with a character that a field value cannot carry.
+    Character(String, char),
     /// `Content-Type` is given twice and differs.
     ContentType(String, String),
 }
@@ -45,7 +46,12 @@ impl fmt::Display for Fault {
             Fault::Name(name) => write!(f, "\"{}\" is not a header name.", name.escape_debug()),
             Fault::Value(name) => write!(
                 f,
-                "The value of \"{name}\" is not a string, a number, or an array of these without control characters."
+                "The value of \"{name}\" is not a string, a number, or an array of these."
+            ),
+            Fault::Character(name, c) => write!(
+                f,
+                "The value of \"{name}\" has the character U+{:04X}, which no header carries.",
+                u32::from(*c)
             ),
             Fault::ContentType(one, other) => {
                 write!(f, "The content type is given as \"{one}\" and as \"{other}\".")
@@ -71,6 +77,7 @@ impl Headers {
                 return Err(Fault::Name(name.clone()));
             }
             let values = field_values(value).ok_or_else(|| Fault::Value(name.clone()))?;
+            values.iter().try_for_each(|value| check_field_value(name, value))?;
             headers.append(name, values);
         }
         headers.one_content_type()?;
@@ -103,12 +110,10 @@ impl Headers {
     /// Adds the content type of the answer.
     ///
     /// # Errors
-    /// [`Fault::ContentType`] where the headers already have another one; [`Fault::Value`] where
+    /// [`Fault::ContentType`] where the headers already have another one; [`Fault::Character`] where
     /// it could not be a field value.
     pub fn set_content_type(&mut self, content_type: &str) -> Result<(), Fault> {
-        if !is_field_value(content_type) {
-            return Err(Fault::Value("Content-Type".into()));
-        }
+        check_field_value("Content-Type", content_type)?;
         self.append("Content-Type", vec![content_type.into()]);
         self.one_content_type()
     }
@@ -180,7 +185,7 @@ fn field_values(json: &Value) -> Option<Vec<String>> {
 
 fn field_value(json: &Value) -> Option<String> {
     match json {
-        Value::String(text) => is_field_value(text).then(|| text.clone()),
+        Value::String(text) => Some(text.clone()),
         // A double that stands for an integer beyond 2^53 may have lost digits of it.
         Value::Number(number) if number.is_f64() && number.as_f64()?.abs() >= 9e15 => None,
         Value::Number(number) => Some(number.to_string()),
@@ -188,9 +193,14 @@ fn field_value(json: &Value) -> Option<String> {
     }
 }
 
-/// RFC 9110 section 5.5; a line break would let a value pose as another header.
-fn is_field_value(text: &str) -> bool {
-    text.chars().all(|c| c == '\t' || !c.is_control())
+/// RFC 9110 section 5.5. A line break would let a value pose as another header; a field's bytes stand for
+/// the characters up to U+00FF, and servers send of others what they like: of U+010A a line break.
+fn check_field_value(name: &str, text: &str) -> Result<(), Fault> {
+    let is_wrong = |c: &char| (c.is_control() && *c != '\t') || *c > '\u{ff}';
+    match text.chars().find(is_wrong) {
+        Some(c) => Err(Fault::Character(name.into(), c)),
+        None => Ok(()),
+    }
 }
 
 /// Whether a field of this name can be the mark of replays: one that means nothing else, and that is
@@ -225,15 +235,9 @@ mod tests {
 
     #[test]
     fn everything_else_is_refused_by_name() {
-        for value in [
-            json!(true),
-            json!(null),
-            json!({"a": 1}),
-            json!([["a"]]),
-            json!("a\r\nSet-Cookie: b"),
-            json!(1e30),
-            json!([null]),
-        ] {
+        for value in
+            [json!(true), json!(null), json!({"a": 1}), json!([["a"]]), json!(1e30), json!([null])]
+        {
             let fault = Headers::from_json(&json!({"X": value})).unwrap_err();
             assert_eq!(fault, Fault::Value("X".into()), "{value}");
         }
@@ -244,6 +248,23 @@ mod tests {
         for json in [json!([]), json!("a"), json!(1), json!(null)] {
             assert_eq!(Headers::from_json(&json), Err(Fault::NotAnObject));
         }
+    }
+
+    /// Catches U+010D and U+010A, of which a server that cuts characters to bytes makes a line break.
+    #[test]
+    fn characters_that_no_header_carries_are_refused_by_name() {
+        for (value, c) in [
+            (json!("a\r\nSet-Cookie: b"), '\r'),
+            (json!(["a", "b\u{7f}"]), '\u{7f}'),
+            (json!("\u{85}"), '\u{85}'),
+            (json!("a\u{10d}\u{10a}Set-Cookie: b=c"), '\u{10d}'),
+            (json!("\u{1f600}"), '\u{1f600}'),
+        ] {
+            let fault = Headers::from_json(&json!({"X": value})).unwrap_err();
+            assert_eq!(fault, Fault::Character("X".into(), c), "{value}");
+        }
+        let latin = json!({"X": "\u{e9}\u{ff}\t\u{a0}"});
+        assert_eq!(Headers::from_json(&latin).unwrap().to_json(), latin);
     }
 
     #[test]
@@ -271,7 +292,7 @@ mod tests {
         assert_eq!(Headers::from_json(&twice), Err(conflict));
         assert_eq!(
             Headers::default().set_content_type("a\nb"),
-            Err(Fault::Value("Content-Type".into()))
+            Err(Fault::Character("Content-Type".into(), '\n'))
         );
     }
 
@@ -307,6 +328,11 @@ mod tests {
         let fault = Headers::from_json(&json!({"a\nb": "v"})).unwrap_err();
         assert_eq!(fault.to_string(), "\"a\\nb\" is not a header name.");
         assert!(Fault::Value("X".into()).to_string().contains("\"X\""));
+        assert!(
+            Fault::Character("X".into(), '\n')
+                .to_string()
+                .contains("\"X\" has the character U+000A")
+        );
         assert!(
             Fault::ContentType("a".into(), "b".into()).to_string().contains("\"a\" and as \"b\"")
         );

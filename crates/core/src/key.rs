@@ -3,6 +3,9 @@
 //! A client sends the key raw (`Idempotency-Key: abc`) or as the Structured Field string that
 //! draft-ietf-httpapi-idempotency-key-header asks for (`Idempotency-Key: "abc"`, RFC 8941
 //! section 3.3.3). Both name the same key, unless the operation says otherwise.
+//!
+//! Such a header has one value. Several lines of it reach us joined by commas (RFC 9110 section 5.3), so
+//! a bare value with a comma names no key: which of them is meant is anybody's guess.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -59,12 +62,20 @@ impl Default for Rules {
 pub enum Fault {
     /// There is none, and the operation wants one.
     Missing,
-    /// Not of the format, badly quoted, or with characters that a header cannot carry.
-    InvalidFormat,
-    /// Fewer characters than allowed; a blank value is this.
-    TooShort,
-    /// More characters than allowed, or more than [`MAX_BYTES`] bytes.
-    TooLong,
+    /// A bare value with a comma, or something behind a comma that follows a quoted string.
+    Several,
+    /// Not a quoted string of RFC 8941, or parameters behind it that are none.
+    BadlyQuoted,
+    /// Characters that a header cannot carry.
+    Characters,
+    /// Not of this format.
+    Format(Format),
+    /// Fewer characters than this; a blank value is this.
+    TooShort(usize),
+    /// More characters than this.
+    TooLong(usize),
+    /// More than [`MAX_BYTES`] bytes.
+    TooManyBytes,
     /// A UUIDv7 whose own time lies too far ahead of the database's clock.
     InTheFuture,
 }
@@ -74,27 +85,73 @@ impl Fault {
     pub fn code(self) -> &'static str {
         match self {
             Fault::Missing => "missing",
-            Fault::InvalidFormat | Fault::InTheFuture => "invalid_format",
-            Fault::TooShort => "too_short",
-            Fault::TooLong => "too_long",
+            Fault::Several
+            | Fault::BadlyQuoted
+            | Fault::Characters
+            | Fault::Format(_)
+            | Fault::InTheFuture => "invalid_format",
+            Fault::TooShort(_) => "too_short",
+            Fault::TooLong(_) | Fault::TooManyBytes => "too_long",
         }
     }
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Fault::Missing => "This operation requires an idempotency key.",
-            Fault::InvalidFormat => "The idempotency key does not have the required format.",
-            Fault::TooShort => "The idempotency key is too short.",
-            Fault::TooLong => "The idempotency key is too long.",
-            Fault::InTheFuture => "The time in the idempotency key lies in the future.",
-        })
+        match self {
+            Fault::Missing => write!(f, "This operation requires an idempotency key."),
+            Fault::Several => {
+                write!(
+                    f,
+                    "The idempotency key has a comma: send one key, or quote a key that has commas."
+                )
+            }
+            Fault::BadlyQuoted => {
+                write!(
+                    f,
+                    "The idempotency key is not a string in quotation marks, as RFC 8941 defines it."
+                )
+            }
+            Fault::Characters => {
+                write!(f, "The idempotency key has characters that a header cannot carry.")
+            }
+            Fault::Format(format) => {
+                write!(f, "The idempotency key is not {}.", format.described())
+            }
+            Fault::TooShort(least) => {
+                write!(f, "The idempotency key is too short: at least {}.", characters(*least))
+            }
+            Fault::TooLong(most) => {
+                write!(f, "The idempotency key is too long: at most {}.", characters(*most))
+            }
+            Fault::TooManyBytes => {
+                write!(f, "The idempotency key is too long: at most {MAX_BYTES} bytes.")
+            }
+            Fault::InTheFuture => {
+                write!(f, "The time in the idempotency key lies in the future.")
+            }
+        }
     }
 }
 
-/// The longest value that can name a key, in bytes: all of it escaped, in quotation marks.
-const MAX_VALUE: usize = 2 * MAX_BYTES + 2;
+fn characters(count: usize) -> String {
+    format!("{count} character{}", if count == 1 { "" } else { "s" })
+}
+
+impl Format {
+    fn described(self) -> &'static str {
+        match self {
+            Format::Opaque => "a key",
+            Format::Uuid => "a UUID",
+            Format::UuidV4 => "a UUID of version 4",
+            Format::UuidV7 => "a UUID of version 7",
+        }
+    }
+}
+
+/// The longest value that can name a key, in bytes: all of it escaped, in quotation marks, and as much
+/// again of parameters.
+const MAX_VALUE: usize = 4 * MAX_BYTES;
 
 /// The key that a header value names.
 ///
@@ -104,17 +161,16 @@ pub fn parse<'a>(header: &'a str, rules: &Rules) -> Result<Cow<'a, str>, Fault> 
     let value = trim(header);
     if value.len() > MAX_VALUE {
         let is_opaque = rules.format == Format::Opaque;
-        return Err(if is_opaque { Fault::TooLong } else { Fault::InvalidFormat });
+        return Err(if is_opaque { Fault::TooManyBytes } else { Fault::Format(rules.format) });
     }
     let key = match (rules.quoting, value.starts_with('"')) {
-        (Quoting::Raw, _) | (Quoting::Either, false) => raw(value)?,
+        (Quoting::Raw, _) => raw(value)?,
+        (Quoting::Either, false) => bare(value)?,
         (Quoting::Quoted, _) | (Quoting::Either, true) => quoted(value)?,
     };
     match rules.format {
         Format::Opaque => opaque(key, rules),
-        Format::Uuid => uuid(&key, None),
-        Format::UuidV4 => uuid(&key, Some(4)),
-        Format::UuidV7 => uuid(&key, Some(7)),
+        format => uuid(&key, format),
     }
 }
 
@@ -138,49 +194,73 @@ fn trim(header: &str) -> &str {
 /// A raw value: everything but control characters, which a header field cannot carry.
 fn raw(value: &str) -> Result<Cow<'_, str>, Fault> {
     if value.chars().any(|c| c.is_control() && c != '\t') {
-        return Err(Fault::InvalidFormat);
+        return Err(Fault::Characters);
     }
     Ok(Cow::Borrowed(value))
 }
 
+/// A raw value without a comma: one with a comma is several.
+fn bare(value: &str) -> Result<Cow<'_, str>, Fault> {
+    if value.contains(',') { Err(Fault::Several) } else { raw(value) }
+}
+
 /// A string of RFC 8941 section 3.3.3: printable ASCII between quotation marks, `\"` and `\\` the
-/// only escapes. Parameters behind it mean nothing here and are refused.
+/// only escapes.
 fn quoted(value: &str) -> Result<Cow<'_, str>, Fault> {
-    let inner = value.strip_prefix('"').ok_or(Fault::InvalidFormat)?;
+    let inner = value.strip_prefix('"').ok_or(Fault::BadlyQuoted)?;
     let mut key = String::with_capacity(inner.len());
     let mut chars = inner.chars();
     loop {
         match chars.next() {
-            Some('"') if chars.as_str().is_empty() => return Ok(Cow::Owned(key)),
+            Some('"') => return check_rest(value, chars.as_str()).map(|()| Cow::Owned(key)),
             Some('\\') => match chars.next() {
                 Some(escaped @ ('"' | '\\')) => key.push(escaped),
-                _ => return Err(Fault::InvalidFormat),
+                _ => return Err(Fault::BadlyQuoted),
             },
-            Some(plain @ ' '..='~') if plain != '"' => key.push(plain),
-            _ => return Err(Fault::InvalidFormat),
+            Some(plain @ ' '..='~') => key.push(plain),
+            _ => return Err(Fault::BadlyQuoted),
         }
     }
 }
 
+/// What may stand behind a string: nothing, or parameters (RFC 8941 section 3.1.2), which mean nothing
+/// here.
+fn check_rest(value: &str, rest: &str) -> Result<(), Fault> {
+    let is_item = || {
+        let item = sfv::Parser::new(value).with_version(sfv::Version::Rfc8941);
+        item.parse_item_with_visitor(sfv::visitor::Ignored).is_ok()
+    };
+    match rest {
+        "" => Ok(()),
+        _ if trim(rest).starts_with(',') => Err(Fault::Several),
+        _ if is_item() => Ok(()),
+        _ => Err(Fault::BadlyQuoted),
+    }
+}
+
 fn opaque<'a>(key: Cow<'a, str>, rules: &Rules) -> Result<Cow<'a, str>, Fault> {
+    let length = key.chars().count();
     // A quoted string may hold blanks only: that is blank too.
-    if trim(&key).is_empty() || key.chars().count() < rules.min_length {
-        return Err(Fault::TooShort);
+    if trim(&key).is_empty() || length < rules.min_length {
+        return Err(Fault::TooShort(rules.min_length.max(1)));
     }
-    if key.len() > MAX_BYTES || key.chars().count() > rules.max_length {
-        return Err(Fault::TooLong);
+    if length > rules.max_length {
+        return Err(Fault::TooLong(rules.max_length));
     }
-    Ok(key)
+    if key.len() > MAX_BYTES { Err(Fault::TooManyBytes) } else { Ok(key) }
 }
 
 /// The one form that every UUID has on the wire; the crate would also take braces and URNs.
-fn uuid(key: &str, version: Option<usize>) -> Result<Cow<'static, str>, Fault> {
-    let id = Uuid::try_parse(key).ok().filter(|_| key.len() == 36).ok_or(Fault::InvalidFormat)?;
-    let right_variant = id.get_variant() == uuid::Variant::RFC4122;
-    if version.is_some_and(|v| id.get_version_num() != v || !right_variant) {
-        return Err(Fault::InvalidFormat);
-    }
-    Ok(Cow::Owned(id.hyphenated().to_string()))
+fn uuid(key: &str, format: Format) -> Result<Cow<'static, str>, Fault> {
+    let wrong = Fault::Format(format);
+    let id = Uuid::try_parse(key).ok().filter(|_| key.len() == 36).ok_or(wrong)?;
+    let version = match format {
+        Format::Opaque | Format::Uuid => return Ok(Cow::Owned(id.hyphenated().to_string())),
+        Format::UuidV4 => 4,
+        Format::UuidV7 => 7,
+    };
+    let is_right = id.get_version_num() == version && id.get_variant() == uuid::Variant::RFC4122;
+    if is_right { Ok(Cow::Owned(id.hyphenated().to_string())) } else { Err(wrong) }
 }
 
 #[cfg(test)]
@@ -204,28 +284,52 @@ mod tests {
 
     #[test]
     fn a_quotation_mark_inside_is_escaped_or_wrong() {
-        for header in [r#""a"b""#, r#""a"""#, r#""a";p=1"#] {
-            assert_eq!(opaque(header), Err(Fault::InvalidFormat), "{header}");
+        for header in [r#""a"b""#, r#""a"""#] {
+            assert_eq!(opaque(header), Err(Fault::BadlyQuoted), "{header}");
         }
         assert_eq!(opaque(r#""a\"b""#).as_deref(), Ok(r#"a"b"#));
     }
 
     #[test]
-    fn the_longest_value_is_all_escapes() {
-        assert_eq!(MAX_VALUE, 512);
+    fn the_longest_key_is_all_escapes_and_parameters_may_follow() {
         let longest = format!("\"{}\"", r#"\""#.repeat(MAX_BYTES));
-        assert_eq!(longest.len(), MAX_VALUE);
         assert_eq!(opaque(&longest), Ok("\"".repeat(MAX_BYTES)));
+        let most = format!("{longest};{}", "a".repeat(MAX_VALUE - longest.len() - 1));
+        assert_eq!(opaque(&most), Ok("\"".repeat(MAX_BYTES)));
+        assert_eq!(opaque(&format!("{most}a")), Err(Fault::TooManyBytes));
     }
 
     #[test]
     fn faults_are_sentences() {
-        use Fault::*;
-        for fault in [Missing, InvalidFormat, TooShort, TooLong, InTheFuture] {
-            let sentence = fault.to_string();
+        let formats = [Format::Uuid, Format::UuidV4, Format::UuidV7].map(Fault::Format);
+        let lengths =
+            [Fault::TooShort(1), Fault::TooShort(8), Fault::TooLong(64), Fault::TooManyBytes];
+        let others = [
+            Fault::Missing,
+            Fault::Several,
+            Fault::BadlyQuoted,
+            Fault::Characters,
+            Fault::InTheFuture,
+        ];
+        let all = formats.iter().chain(&lengths).chain(&others);
+        let sentences: std::collections::HashSet<String> = all.map(Fault::to_string).collect();
+        assert_eq!(sentences.len(), 12, "{sentences:?}");
+        for sentence in sentences {
             assert!(sentence.starts_with("Th") && sentence.ends_with('.'), "{sentence}");
         }
-        assert_ne!(TooShort.to_string(), TooLong.to_string());
+    }
+
+    #[test]
+    fn faults_name_the_limit() {
+        for (fault, limit) in [
+            (Fault::TooShort(8), "at least 8 characters."),
+            (Fault::TooShort(1), "at least 1 character."),
+            (Fault::TooLong(64), "at most 64 characters."),
+            (Fault::TooManyBytes, "at most 255 bytes."),
+            (Fault::Format(Format::UuidV7), "a UUID of version 7."),
+        ] {
+            assert!(fault.to_string().ends_with(limit), "{fault}");
+        }
     }
 
     #[test]
@@ -239,11 +343,69 @@ mod tests {
     #[test]
     fn escapes_of_a_quoted_string() {
         assert_eq!(opaque(r#""a\"b\\c""#).as_deref(), Ok(r#"a"b\c"#));
-        for header in
-            [r#""a\b""#, r#""a"#, r#""a"b"#, r#""a";p=1"#, "\"\u{e9}\"", "\"a\tb\"", "\"\\", "\""]
-        {
-            assert_eq!(opaque(header), Err(Fault::InvalidFormat), "{header:?}");
+        for header in [r#""a\b""#, r#""a"#, r#""a"b"#, "\"\u{e9}\"", "\"a\tb\"", "\"\\", "\""] {
+            assert_eq!(opaque(header), Err(Fault::BadlyQuoted), "{header:?}");
         }
+    }
+
+    /// RFC 8941 section 3.1.2: names in lower case, each with a bare item or none, blanks only behind the
+    /// semicolon.
+    #[test]
+    fn parameters_behind_a_quoted_string_mean_nothing() {
+        for rest in [
+            ";p=1",
+            ";p",
+            "; p=1;q",
+            ";*a-b.c_d=-1.5",
+            ";p=?1",
+            ";p=\"a,b\"",
+            ";p=tok/en:x",
+            ";p=:YWJj:",
+            ";p=1;p=2",
+        ] {
+            assert_eq!(opaque(&format!("\"k\"{rest}")).as_deref(), Ok("k"), "{rest}");
+        }
+        for rest in [
+            ";",
+            ";P=1",
+            ";p=",
+            ";p= 1",
+            ";p =1",
+            " ;p=1",
+            ";p=1 x",
+            ";1=1",
+            ";p=\"a",
+            ";p=?2",
+            ";p=(1)",
+            ";p=1.",
+            ";p=@1",
+            ";p=1234567890123456",
+            ";p=\u{e9}",
+        ] {
+            assert_eq!(opaque(&format!("\"k\"{rest}")), Err(Fault::BadlyQuoted), "{rest}");
+        }
+    }
+
+    /// Catches two lines of the header that are taken for one key, or for the first of them.
+    #[test]
+    fn a_header_has_one_key() {
+        let any = |quoting| rules(Format::Opaque, quoting);
+        for header in ["k1, k2", "k1,k2", ",", "k1,", "a, \"b\"", "fixed, attempt-1"] {
+            assert_eq!(parse(header, &any(Quoting::Either)), Err(Fault::Several), "{header}");
+            assert_eq!(parse(header, &any(Quoting::Quoted)), Err(Fault::BadlyQuoted), "{header}");
+            assert_eq!(parse(header, &any(Quoting::Raw)).as_deref(), Ok(header));
+        }
+        for header in ["\"a\", \"b\"", "\"a\",b", "\"a\" , \"a\""] {
+            assert_eq!(parse(header, &any(Quoting::Either)), Err(Fault::Several), "{header}");
+            assert_eq!(parse(header, &any(Quoting::Quoted)), Err(Fault::Several), "{header}");
+        }
+        assert_eq!(opaque("\"a\";p=1, \"b\""), Err(Fault::BadlyQuoted));
+        assert_eq!(opaque("\"k1, k2\"").as_deref(), Ok("k1, k2"));
+        let v4 = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11";
+        let twice = format!("{v4}, {v4}");
+        assert_eq!(parse(&twice, &rules(Format::Uuid, Quoting::Either)), Err(Fault::Several));
+        let raw = rules(Format::Uuid, Quoting::Raw);
+        assert_eq!(parse(&twice, &raw), Err(Fault::Format(Format::Uuid)));
     }
 
     #[test]
@@ -252,43 +414,43 @@ mod tests {
         assert_eq!(parse("\"abc\"", &raw).as_deref(), Ok("\"abc\""));
         let quoted = rules(Format::Opaque, Quoting::Quoted);
         assert_eq!(parse("\"abc\"", &quoted).as_deref(), Ok("abc"));
-        assert_eq!(parse("abc", &quoted), Err(Fault::InvalidFormat));
-        assert_eq!(parse("", &quoted), Err(Fault::InvalidFormat));
+        assert_eq!(parse("abc", &quoted), Err(Fault::BadlyQuoted));
+        assert_eq!(parse("", &quoted), Err(Fault::BadlyQuoted));
     }
 
     #[test]
     fn blank_is_too_short() {
         for header in ["", "   ", "\t", "\"\"", "\"  \""] {
-            assert_eq!(opaque(header), Err(Fault::TooShort), "{header:?}");
+            assert_eq!(opaque(header), Err(Fault::TooShort(1)), "{header:?}");
         }
     }
 
     #[test]
     fn control_characters_are_refused() {
         for header in ["a\nb", "a\rb", "a\u{0}b", "a\u{7f}", "\u{85}"] {
-            assert_eq!(opaque(header), Err(Fault::InvalidFormat), "{header:?}");
+            assert_eq!(opaque(header), Err(Fault::Characters), "{header:?}");
         }
     }
 
     #[test]
     fn lengths_are_characters_and_the_hard_limit_is_bytes() {
         let rules = Rules { min_length: 2, max_length: 4, ..Rules::default() };
-        assert_eq!(parse("\u{e9}", &rules), Err(Fault::TooShort));
+        assert_eq!(parse("\u{e9}", &rules), Err(Fault::TooShort(2)));
         assert_eq!(parse("\u{e9}\u{e9}", &rules).as_deref(), Ok("\u{e9}\u{e9}"));
         assert_eq!(parse("abcd", &rules).as_deref(), Ok("abcd"));
-        assert_eq!(parse("abcde", &rules), Err(Fault::TooLong));
+        assert_eq!(parse("abcde", &rules), Err(Fault::TooLong(4)));
         assert_eq!(opaque(&"a".repeat(255)), Ok("a".repeat(255)));
-        assert_eq!(opaque(&"a".repeat(256)), Err(Fault::TooLong));
-        assert_eq!(opaque(&"\u{e9}".repeat(128)), Err(Fault::TooLong));
+        assert_eq!(opaque(&"a".repeat(256)), Err(Fault::TooLong(255)));
+        assert_eq!(opaque(&"\u{e9}".repeat(128)), Err(Fault::TooManyBytes));
     }
 
     #[test]
     fn the_longest_value_is_a_key_of_escapes() {
         let escaped = |length: usize| format!("\"{}\"", r#"\""#.repeat(length));
         assert_eq!(opaque(&escaped(255)), Ok("\"".repeat(255)));
-        assert_eq!(opaque(&escaped(256)), Err(Fault::TooLong));
+        assert_eq!(opaque(&escaped(256)), Err(Fault::TooLong(255)));
         let uuid = rules(Format::Uuid, Quoting::Either);
-        assert_eq!(parse(&escaped(256), &uuid), Err(Fault::InvalidFormat));
+        assert_eq!(parse(&escaped(600), &uuid), Err(Fault::Format(Format::Uuid)));
     }
 
     #[test]
@@ -307,7 +469,7 @@ mod tests {
             "",
             &v4.replace('A', "g"),
         ] {
-            assert_eq!(parse(bad, &any), Err(Fault::InvalidFormat), "{bad:?}");
+            assert_eq!(parse(bad, &any), Err(Fault::Format(Format::Uuid)), "{bad:?}");
         }
     }
 
@@ -319,10 +481,11 @@ mod tests {
         let only_v4 = rules(Format::UuidV4, Quoting::Either);
         let only_v7 = rules(Format::UuidV7, Quoting::Either);
         assert!(parse(v4, &only_v4).is_ok() && parse(v7, &only_v7).is_ok());
-        assert_eq!(parse(v7, &only_v4), Err(Fault::InvalidFormat));
-        assert_eq!(parse(v4, &only_v7), Err(Fault::InvalidFormat));
-        assert_eq!(parse(wrong_variant, &only_v7), Err(Fault::InvalidFormat));
-        assert_eq!(parse("abc", &only_v7), Err(Fault::InvalidFormat));
+        let (not_v4, not_v7) = (Fault::Format(Format::UuidV4), Fault::Format(Format::UuidV7));
+        assert_eq!(parse(v7, &only_v4), Err(not_v4));
+        assert_eq!(parse(v4, &only_v7), Err(not_v7));
+        assert_eq!(parse(wrong_variant, &only_v7), Err(not_v7));
+        assert_eq!(parse("abc", &only_v7), Err(not_v7));
     }
 
     #[test]

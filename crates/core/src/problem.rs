@@ -109,7 +109,10 @@ fn invalid(fault: key::Fault, policy: &Policy) -> Problem {
     Problem {
         slug: "invalid",
         status: policy.invalid_status,
-        title: "Idempotency key not valid",
+        title: match fault {
+            key::Fault::Missing => "Idempotency key missing",
+            _ => "Idempotency key not valid",
+        },
         detail: fault.to_string(),
         more: members(json!({"errors": errors})),
     }
@@ -212,15 +215,20 @@ mod tests {
     fn invalid_points_at_the_header() {
         for (fault, code) in [
             (key::Fault::Missing, "missing"),
-            (key::Fault::InvalidFormat, "invalid_format"),
+            (key::Fault::Several, "invalid_format"),
+            (key::Fault::BadlyQuoted, "invalid_format"),
+            (key::Fault::Characters, "invalid_format"),
+            (key::Fault::Format(key::Format::Uuid), "invalid_format"),
             (key::Fault::InTheFuture, "invalid_format"),
-            (key::Fault::TooShort, "too_short"),
-            (key::Fault::TooLong, "too_long"),
+            (key::Fault::TooShort(8), "too_short"),
+            (key::Fault::TooLong(64), "too_long"),
+            (key::Fault::TooManyBytes, "too_long"),
         ] {
             let (body, _) = refused(Refusal::Invalid(fault));
             assert_eq!(body["status"], 400);
             assert_eq!(body["errors"][0]["pointer"], "#header/Idempotency-Key");
             assert_eq!(body["errors"][0]["code"], code);
+            assert_eq!(body["title"] == "Idempotency key missing", code == "missing");
             assert_eq!(body["detail"], body["errors"][0]["detail"]);
         }
     }

@@ -89,7 +89,7 @@ async fn create(
     let request = Request {
         scope: &owner,
         operation: "POST /orders",
-        key: headers.get("Idempotency-Key").map(text_of),
+        key: key(&headers),
         method: Method::POST.as_str(),
         path: uri.path(),
         body: &body,
@@ -98,9 +98,13 @@ async fn create(
     keyed(&pool, &request, &order).await
 }
 
-/// A character for each byte, as most servers have it: so no two headers are the same text.
-fn text_of(header: &HeaderValue) -> String {
-    header.as_bytes().iter().copied().map(char::from).collect()
+/// The header as it came, all of its lines: of two keys the extension says that they are not valid. A
+/// character for each byte, as most servers have it: so no two headers are the same text.
+fn key(headers: &axum::http::HeaderMap) -> Option<String> {
+    let lines = headers.get_all("Idempotency-Key").iter().map(HeaderValue::as_bytes);
+    let lines: Vec<String> =
+        lines.map(|line| line.iter().copied().map(char::from).collect()).collect();
+    (!lines.is_empty()).then(|| lines.join(", "))
 }
 
 async fn show(

@@ -22,6 +22,7 @@ macro_rules! tests_of {
             answers::another_request_under_the_same_key_is_refused,
             answers::a_key_is_wanted_and_must_be_one,
             answers::keys_are_told_apart_byte_for_byte,
+            answers::two_keys_in_one_request_are_refused,
             answers::keys_of_different_users_do_not_meet,
             answers::without_a_user_nothing_happens,
             refusals::a_refusal_is_kept_and_its_effects_are_not,

@@ -123,7 +123,8 @@ fn refusals_are_whole_answers() {
     let other = answer(&order("/rpc/create_order", ALICE, "pot").keyed("refused"));
     other.expect_problem(422, "This idempotency key was used with another request.");
     let bad = answer(&order("/rpc/create_order", ALICE, "pot").keyed("\"no end"));
-    bad.expect_problem(400, "The idempotency key does not have the required format.");
+    let detail = "The idempotency key is not a string in quotation marks, as RFC 8941 defines it.";
+    bad.expect_problem(400, detail);
     assert_eq!(orders("pot"), 0);
     let bobs = answer(&order("/rpc/create_order", BOB, "pot").keyed("refused"));
     assert_eq!((bobs.status, bobs.is_replay()), (201, false), "his key is another one");

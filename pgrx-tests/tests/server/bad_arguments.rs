@@ -50,6 +50,42 @@ fn scope_and_operation() {
     }
 }
 
+/// Catches a principal that got lost on its way, as the empty text, and shares answers with all others who
+/// got lost.
+#[test]
+fn an_empty_scope() {
+    let db = Database::fresh();
+    let modes = ["optional", "required", "ignored", "forbidden"].map(|mode| json!({"mode": mode}));
+    let anonymous = ["bypass", "error"].map(|rule| json!({"mode": "optional", "anonymous": rule}));
+    for settings in modes.into_iter().chain(anonymous) {
+        let what = settings.to_string();
+        pg_idempotency_tests::operation::configure(&db, settings);
+        let refused = |call| assert_refused_claim(&db, &what, call, "22023");
+        refused(identified("idempotency_claim", "", "POST /orders"));
+        refused(identified("idempotency_replay", "", "POST /orders"));
+        let many = Call::new("idempotency_claim_many").with("scope", "");
+        refused(many.with("operation", "POST /orders").with("keys", vec!["k".to_owned()]));
+        let mut operator = db.session_as(Role::Superuser, "operator");
+        let refusal = operator.refused(identified("idempotency_settle", "", "POST /orders"));
+        refusal.expect_ours("22023").hints("NULL for nobody, and a constant for everybody");
+    }
+}
+
+/// What an older version may have written can be erased.
+#[test]
+fn an_empty_scope_can_be_forgotten() {
+    let db = Database::fresh();
+    let mut operator = db.session_as(Role::Superuser, "operator");
+    let mut session = db.session("session");
+    session.run("BEGIN");
+    session.call(claim("k")).expect("claimed");
+    session.call(complete(204)).expect("completed");
+    session.run("COMMIT");
+    db.run("UPDATE idempotency.records SET scope = ''");
+    assert_eq!(operator.value::<i64>("SELECT idempotency_forget('')"), 1);
+    assert_eq!(db.records(), 0);
+}
+
 /// At the limit is within it.
 #[test]
 fn scope_operation_and_key_of_255_bytes_are_fine() {
@@ -250,4 +286,41 @@ fn several_claims_and_no_token() {
     session.call(complete(204)).expect("completed");
     session.run("COMMIT");
     assert_eq!(db.records(), 2);
+}
+
+/// Catches what would break a line of a header, a log or a page that it comes to stand in.
+#[test]
+fn control_characters() {
+    let db = Database::fresh();
+    for name in ["resource_type", "resource_id", "withhold", "content_type"] {
+        for value in ["a\r\nSet-Cookie: b=c", "a\u{7f}", "\u{85}", "\u{1b}[2J"] {
+            let what = format!("{name} {value:?}");
+            assert_refused_completion(&db, &what, complete(200).with(name, value), "22023");
+        }
+    }
+    for headers in [json!({"X": "a\nb"}), json!({"X\n": "a"}), json!({"X": ["a", "\u{7}"]})] {
+        let what = headers.to_string();
+        assert_refused_completion(&db, &what, complete(200).with("headers", headers), "22023");
+    }
+    let mut operator = db.session_as(Role::Superuser, "operator");
+    let register = "SELECT idempotency_register_resource(E'a\\nb', 'public.orders', 'id')";
+    operator.refused(register).expect_ours("22023");
+}
+
+/// A header's bytes stand for the characters up to U+00FF. Catches U+010D and U+010A: a server that cuts
+/// characters to bytes makes a line break of them.
+#[test]
+fn characters_that_no_header_carries() {
+    let db = Database::fresh();
+    for value in ["a\u{10d}\u{10a}Set-Cookie: b=c", "\u{100}", "\u{1f600}"] {
+        let refused = |call| assert_refused_completion(&db, value, call, "22023");
+        refused(complete(200).with("headers", json!({"X": value})));
+        refused(complete(200).with("headers", json!({"X": ["a", value]})));
+        refused(complete(200).with("body", "a").with("content_type", value));
+    }
+    let mut session = db.session("session");
+    session.run("BEGIN");
+    session.call(claim("k")).expect("claimed");
+    let refusal = session.refused(complete(200).with("headers", json!({"X-Name": "\u{10d}"})));
+    refusal.expect_ours("22023").mentions("\"X-Name\" has the character U+010D").hints("RFC 8187");
 }

@@ -40,7 +40,9 @@ fn opaque_keys_are_anything_a_header_can_carry() {
     let keys = [
         ("abc", None),
         ("\u{e9} \u{1f600}", None),
-        ("a,b;c=d", None),
+        ("a;c=d", None),
+        ("\"a,b;c=d\"", None),
+        ("a,b;c=d", BAD),
         (V7, None),
         ("a\u{7}b", BAD),
         ("a\nb", BAD),
@@ -94,7 +96,7 @@ fn uuids_fold_to_lower_case_and_opaque_keys_do_not() {
 #[test]
 fn quoting_can_be_demanded_and_switched_off() {
     let db = Database::fresh();
-    let torn = [("\"abc", BAD), ("\"a\"b\"", BAD), ("\"abc\";p=1", BAD), ("\"\u{e9}\"", BAD)];
+    let torn = [("\"abc", BAD), ("\"a\"b\"", BAD), ("\"abc\";p=", BAD), ("\"\u{e9}\"", BAD)];
     let either =
         [&[("abc", None), ("\"abc\"", None), ("\"a\\\"b\"", None), ("a\"b", None)][..], &torn]
             .concat();
@@ -114,6 +116,58 @@ fn a_quoted_key_is_the_raw_one_except_where_quotes_are_part_of_it() {
     configure(&db, json!({"key_quoting": "raw"}));
     session.call(claim("\"k\"")).expect("claimed");
     session.call(claim("k")).expect("replayed");
+}
+
+/// Catches two lines of the header, joined by a proxy or a framework, that are taken for one key: who sends
+/// `fixed` and `attempt-1`, then `fixed` and `attempt-2`, would execute twice.
+#[test]
+fn a_header_names_one_key() {
+    let db = Database::fresh();
+    let two_lines =
+        ["k1, k2", "k1,k2", "fixed, attempt-1", "\"k1\", \"k2\"", "\"k1\", k2", "k1, \"k2\""];
+    let invalid: Vec<(&str, Option<&str>)> = two_lines.iter().map(|lines| (*lines, BAD)).collect();
+    for quoting in ["either", "quoted"] {
+        assert_judged(&db, json!({"key_quoting": quoting}), &invalid);
+    }
+    let fine: Vec<(&str, Option<&str>)> = two_lines.iter().map(|lines| (*lines, None)).collect();
+    assert_judged(&db, json!({"key_quoting": "raw"}), &fine);
+}
+
+/// A quoted key is an Item of RFC 8941, which may have parameters; they are no part of the key.
+#[test]
+fn parameters_behind_a_quoted_key_mean_nothing() {
+    let db = Database::fresh();
+    let mut session = db.session("session");
+    execute(&mut session, claim("\"k\""), complete(204));
+    for key in ["\"k\";p=1", "\"k\"; p=\"a,b\";q"] {
+        session.call(claim(key)).expect("replayed");
+    }
+    let db = Database::fresh();
+    let malformed =
+        ["\"k\";", "\"k\";P=1", "\"k\" ;p=1", "\"k\";p=", "\"k\"p=1"].map(|key| (key, BAD));
+    assert_judged(&db, json!({}), &malformed);
+}
+
+/// What the client's developer reads says what to change.
+#[test]
+fn refusals_name_the_limit() {
+    let db = Database::fresh();
+    let mut session = db.session("session");
+    let mut assert_detail = |settings: Value, key: &str, detail: &str| {
+        configure(&db, settings);
+        let problem = session.call(claim(key)).expect("invalid").expect_problem(400);
+        assert!(problem["detail"].as_str().expect("a text").ends_with(detail), "{problem}");
+        assert_eq!(problem["errors"][0]["detail"], problem["detail"]);
+    };
+    assert_detail(json!({"key_max_length": 4}), "abcde", "at most 4 characters.");
+    assert_detail(
+        json!({"key_max_length": null, "key_min_length": 16}),
+        "abcde",
+        "at least 16 characters.",
+    );
+    assert_detail(json!({"key_min_length": null}), "", "at least 1 character.");
+    assert_detail(json!({}), &"\u{e9}".repeat(128), "at most 255 bytes.");
+    assert_detail(json!({"key_format": "uuidv7"}), "abc", "is not a UUID of version 7.");
 }
 
 #[test]

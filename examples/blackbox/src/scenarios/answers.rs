@@ -99,11 +99,11 @@ pub fn a_key_is_wanted_and_must_be_one(world: &World) {
     };
     let detail = "This operation requires an idempotency key.";
     problem(user.order(), detail, "missing");
-    let detail = "The idempotency key does not have the required format.";
+    let detail = "The idempotency key is not a string in quotation marks, as RFC 8941 defines it.";
     problem(user.order().keyed("\"no end"), detail, "invalid_format");
-    let detail = "The idempotency key is too short.";
+    let detail = "The idempotency key is too short: at least 1 character.";
     problem(user.order().keyed(""), detail, "too_short");
-    let detail = "The idempotency key is too long.";
+    let detail = "The idempotency key is too long: at most 255 characters.";
     problem(user.order().keyed("k".repeat(256)), detail, "too_long");
     user.assert_no_effect();
     let longest = user.send(&"k".repeat(255));
@@ -123,6 +123,19 @@ pub fn keys_are_told_apart_byte_for_byte(world: &World) {
         assert_eq!(world.service().answer(&request), first.replayed());
         assert_eq!(user.orders(), n as i64 + 1, "{key:?}");
     }
+}
+
+/// Catches a service that takes one line of the header for all: a client that sends a fixed one and one for
+/// each attempt would be executed once, or at each attempt, as it happens.
+pub fn two_keys_in_one_request_are_refused(world: &World) {
+    let user = world.user("two keys");
+    for (one, other) in [("fixed", "attempt-1"), ("fixed", "fixed"), ("\"a\"", "\"b\"")] {
+        let answer = world.service().answer(&user.order().keyed(one).keyed(other));
+        let detail =
+            "The idempotency key has a comma: send one key, or quote a key that has commas.";
+        answer.expect_problem(400, detail);
+    }
+    user.assert_no_effect();
 }
 
 pub fn keys_of_different_users_do_not_meet(world: &World) {
