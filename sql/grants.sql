@@ -1,6 +1,6 @@
 -- What a backend needs, and nothing more.
 
-CREATE FUNCTION idempotency_grant(role name) RETURNS void
+CREATE FUNCTION @extschema@.idempotency_grant(role name) RETURNS void
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -42,5 +42,27 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION idempotency_grant(name) IS 'Lets a role do what a backend needs: claim, complete, release, replay, and work on leases';
-REVOKE ALL ON FUNCTION idempotency_grant(name) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.idempotency_grant(name) IS 'Lets a role do what a backend needs: claim, complete, release, replay, and work on leases';
+REVOKE ALL ON FUNCTION @extschema@.idempotency_grant(name) FROM PUBLIC;
+
+-- A function of somebody else's with one of our names may match a call better than ours does.
+DO $$
+DECLARE
+    extension CONSTANT pg_extension := e FROM pg_extension AS e WHERE e.extname = 'pg_idempotency';
+    stranger CONSTANT regprocedure := min(p.oid)
+        FROM pg_proc AS p
+        WHERE p.pronamespace = extension.extnamespace
+          AND p.oid NOT IN (SELECT objid FROM pg_depend WHERE classid = 'pg_proc'::regclass
+                            AND refclassid = 'pg_extension'::regclass AND refobjid = extension.oid)
+          AND p.proname IN (SELECT o.proname FROM pg_depend AS d JOIN pg_proc AS o ON o.oid = d.objid
+                            WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_extension'::regclass
+                              AND d.refobjid = extension.oid);
+BEGIN
+    IF stranger IS NOT NULL THEN
+        RAISE duplicate_function USING
+            MESSAGE = format('function %s has the name of a function of pg_idempotency', stranger),
+            DETAIL = 'A call of the extension''s function could run it instead.',
+            HINT = 'Drop or rename it, or create the extension in another schema.';
+    END IF;
+END
+$$;

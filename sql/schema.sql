@@ -1,5 +1,10 @@
 -- The tables. Backends have no rights on them: the functions reach them by themselves.
 
+-- CREATE EXTENSION puts the extension's schema into the search path, and an operator or a function there that
+-- matches better than pg_catalog's would be taken: whoever may create there would choose what the views run.
+-- From here on names and operators are looked up in pg_catalog only, and what is ours is written with its schema.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 CREATE SCHEMA idempotency;
 COMMENT ON SCHEMA idempotency IS 'Records and settings of the extension pg_idempotency';
 

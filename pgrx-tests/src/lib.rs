@@ -37,6 +37,7 @@ pub mod resource;
 pub mod server;
 pub mod session;
 pub mod shop;
+pub mod squat;
 pub mod stage;
 pub mod standby;
 pub mod storm;

@@ -1,4 +1,4 @@
-CREATE FUNCTION idempotency_claim(
+CREATE FUNCTION @extschema@.idempotency_claim(
     scope       text,
     operation   text,
     key         text,
@@ -7,14 +7,14 @@ CREATE FUNCTION idempotency_claim(
     lease_ms    integer DEFAULT NULL,
     token       uuid    DEFAULT NULL,
     data        jsonb   DEFAULT NULL
-) RETURNS idempotency_outcome
+) RETURNS @extschema@.idempotency_outcome
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'idempotency_claim';
-COMMENT ON FUNCTION idempotency_claim(text, text, text, bytea, integer, integer, uuid, jsonb) IS
+COMMENT ON FUNCTION @extschema@.idempotency_claim(text, text, text, bytea, integer, integer, uuid, jsonb) IS
     'Claims a key for the rest of the transaction, or returns the answer recorded under it';
-REVOKE ALL ON FUNCTION idempotency_claim(text, text, text, bytea, integer, integer, uuid, jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.idempotency_claim(text, text, text, bytea, integer, integer, uuid, jsonb) FROM PUBLIC;
 
-CREATE FUNCTION idempotency_claim_many(
+CREATE FUNCTION @extschema@.idempotency_claim_many(
     scope        text,
     operation    text,
     keys         text[],
@@ -39,6 +39,6 @@ CREATE FUNCTION idempotency_claim_many(
 ) RETURNS SETOF record
     LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 10
     AS 'MODULE_PATHNAME', 'idempotency_claim_many';
-COMMENT ON FUNCTION idempotency_claim_many(text, text, text[], bytea[], integer) IS
+COMMENT ON FUNCTION @extschema@.idempotency_claim_many(text, text, text[], bytea[], integer) IS
     'Claims several keys of one operation in the right order; one row per key, in the caller''s order';
-REVOKE ALL ON FUNCTION idempotency_claim_many(text, text, text[], bytea[], integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.idempotency_claim_many(text, text, text[], bytea[], integer) FROM PUBLIC;

@@ -1,7 +1,7 @@
-CREATE FUNCTION idempotency_key_lock(scope text, key_space text, key text) RETURNS bigint
+CREATE FUNCTION @extschema@.idempotency_key_lock(scope text, key_space text, key text) RETURNS bigint
     LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
     AS 'MODULE_PATHNAME', 'idempotency_key_lock';
-COMMENT ON FUNCTION idempotency_key_lock(text, text, text) IS
+COMMENT ON FUNCTION @extschema@.idempotency_key_lock(text, text, text) IS
     'The number of a key''s lock: column key_lock of the view idempotency.in_progress';
 
 -- The table of locks is read once, so that holders and waiters are of one moment. What belongs to
@@ -26,7 +26,7 @@ CREATE VIEW idempotency.in_progress AS
         WHERE l.locktype = 'advisory' AND NOT l.granted
         GROUP BY l.key_lock
     ), leased AS (
-        SELECT idempotency_key_lock(l.scope, l.key_space, l.key) AS key_lock, r.scope, r.operation, r.key_space, r.key,
+        SELECT @extschema@.idempotency_key_lock(l.scope, l.key_space, l.key) AS key_lock, r.scope, r.operation, r.key_space, r.key,
                l.token, r.attempt, r.created_at, l.recovery_point, l.deadline
         FROM idempotency.leases AS l
         JOIN idempotency.records AS r ON r.digest = l.digest AND r.token = l.token

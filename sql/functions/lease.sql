@@ -1,26 +1,26 @@
-CREATE FUNCTION idempotency_resume(token uuid) RETURNS idempotency_outcome
+CREATE FUNCTION @extschema@.idempotency_resume(token uuid) RETURNS @extschema@.idempotency_outcome
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'idempotency_resume';
-COMMENT ON FUNCTION idempotency_resume(uuid) IS
+COMMENT ON FUNCTION @extschema@.idempotency_resume(uuid) IS
     'Goes on with a leased claim: holds its key for the rest of the transaction, or fails where the lease was lost';
-REVOKE ALL ON FUNCTION idempotency_resume(uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.idempotency_resume(uuid) FROM PUBLIC;
 
-CREATE FUNCTION idempotency_checkpoint(token uuid, recovery_point text, data jsonb DEFAULT NULL)
-    RETURNS idempotency_outcome
+CREATE FUNCTION @extschema@.idempotency_checkpoint(token uuid, recovery_point text, data jsonb DEFAULT NULL)
+    RETURNS @extschema@.idempotency_outcome
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'idempotency_checkpoint';
-COMMENT ON FUNCTION idempotency_checkpoint(uuid, text, jsonb) IS
+COMMENT ON FUNCTION @extschema@.idempotency_checkpoint(uuid, text, jsonb) IS
     'Records how far a leased claim has come, for whoever goes on with it';
-REVOKE ALL ON FUNCTION idempotency_checkpoint(uuid, text, jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.idempotency_checkpoint(uuid, text, jsonb) FROM PUBLIC;
 
-CREATE FUNCTION idempotency_extend(token uuid, lease_ms integer) RETURNS idempotency_outcome
+CREATE FUNCTION @extschema@.idempotency_extend(token uuid, lease_ms integer) RETURNS @extschema@.idempotency_outcome
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'idempotency_extend';
-COMMENT ON FUNCTION idempotency_extend(uuid, integer) IS
+COMMENT ON FUNCTION @extschema@.idempotency_extend(uuid, integer) IS
     'Gives a leased claim more time, counted from now; never less than it has';
-REVOKE ALL ON FUNCTION idempotency_extend(uuid, integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.idempotency_extend(uuid, integer) FROM PUBLIC;
 
-CREATE FUNCTION idempotency_settle(
+CREATE FUNCTION @extschema@.idempotency_settle(
     scope         text,
     operation     text,
     key           text,
@@ -33,12 +33,12 @@ CREATE FUNCTION idempotency_settle(
     resource_type text    DEFAULT NULL,
     resource_id   text    DEFAULT NULL,
     withhold      text    DEFAULT NULL
-) RETURNS idempotency_outcome
+) RETURNS @extschema@.idempotency_outcome
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'idempotency_settle';
-COMMENT ON FUNCTION idempotency_settle(text, text, text, integer, text, jsonb, bytea, text, jsonb, text, text, text) IS
+COMMENT ON FUNCTION @extschema@.idempotency_settle(text, text, text, integer, text, jsonb, bytea, text, jsonb, text, text, text) IS
     'For operators: decides what became of a request whose lease has run out; without a status, that it may be executed again';
-REVOKE ALL ON FUNCTION idempotency_settle(text, text, text, integer, text, jsonb, bytea, text, jsonb, text, text, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.idempotency_settle(text, text, text, integer, text, jsonb, bytea, text, jsonb, text, text, text) FROM PUBLIC;
 
 CREATE VIEW idempotency.abandoned AS
     SELECT r.scope, r.operation, r.key_space, r.key, l.token, r.attempt, l.recovery_point, l.recovery_data, l.data,
@@ -60,10 +60,12 @@ COMMENT ON COLUMN idempotency.abandoned.fingerprint IS 'Fingerprint of the reque
 COMMENT ON COLUMN idempotency.abandoned.created_at IS 'When the key was won';
 COMMENT ON COLUMN idempotency.abandoned.expired_at IS 'When the lease ran out';
 
-CREATE FUNCTION idempotency_abandoned(max_rows integer DEFAULT 100) RETURNS SETOF idempotency.abandoned
+CREATE FUNCTION @extschema@.idempotency_abandoned(max_rows integer DEFAULT 100) RETURNS SETOF idempotency.abandoned
     LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
-    AS 'SELECT * FROM idempotency.abandoned ORDER BY expired_at LIMIT max_rows';
-COMMENT ON FUNCTION idempotency_abandoned(integer) IS
+BEGIN ATOMIC
+    SELECT * FROM idempotency.abandoned ORDER BY expired_at LIMIT max_rows;
+END;
+COMMENT ON FUNCTION @extschema@.idempotency_abandoned(integer) IS
     'Requests whose lease has run out, the oldest first, for a completer to claim and to finish';
-REVOKE ALL ON FUNCTION idempotency_abandoned(integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.idempotency_abandoned(integer) FROM PUBLIC;

@@ -1,11 +1,11 @@
-CREATE FUNCTION idempotency_replay(
+CREATE FUNCTION @extschema@.idempotency_replay(
     scope       text,
     operation   text,
     key         text,
     fingerprint bytea DEFAULT NULL
-) RETURNS idempotency_outcome
+) RETURNS @extschema@.idempotency_outcome
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'idempotency_replay';
-COMMENT ON FUNCTION idempotency_replay(text, text, text, bytea) IS
+COMMENT ON FUNCTION @extschema@.idempotency_replay(text, text, text, bytea) IS
     'Returns the answer recorded under a key, without locks or writes: for READ ONLY transactions and standbys';
-REVOKE ALL ON FUNCTION idempotency_replay(text, text, text, bytea) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.idempotency_replay(text, text, text, bytea) FROM PUBLIC;

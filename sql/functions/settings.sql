@@ -1,16 +1,16 @@
-CREATE FUNCTION idempotency_configure(operation text, settings jsonb) RETURNS jsonb
+CREATE FUNCTION @extschema@.idempotency_configure(operation text, settings jsonb) RETURNS jsonb
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'idempotency_configure';
-COMMENT ON FUNCTION idempotency_configure(text, jsonb) IS
+COMMENT ON FUNCTION @extschema@.idempotency_configure(text, jsonb) IS
     'Changes settings of an operation by a merge patch (RFC 7396) and returns all that are set';
-REVOKE ALL ON FUNCTION idempotency_configure(text, jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.idempotency_configure(text, jsonb) FROM PUBLIC;
 
-CREATE FUNCTION idempotency_register_resource(resource_type text, relation regclass, id_column name) RETURNS void
+CREATE FUNCTION @extschema@.idempotency_register_resource(resource_type text, relation regclass, id_column name) RETURNS void
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'idempotency_register_resource';
-COMMENT ON FUNCTION idempotency_register_resource(text, regclass, name) IS
+COMMENT ON FUNCTION @extschema@.idempotency_register_resource(text, regclass, name) IS
     'Tells where the resources of a type are, so that a replay can tell whether they still exist';
-REVOKE ALL ON FUNCTION idempotency_register_resource(text, regclass, name) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.idempotency_register_resource(text, regclass, name) FROM PUBLIC;
 
 -- Row changes alone tell other sessions nothing; these triggers make them read the settings anew,
 -- however the rows were changed. For each row, and ALWAYS, because logical replication fires no

@@ -27,11 +27,11 @@ CREATE FUNCTION idempotency.counting(
 COMMENT ON FUNCTION idempotency.counting() IS 'Whether calls are counted, and why not';
 REVOKE ALL ON FUNCTION idempotency.counting() FROM PUBLIC;
 
-CREATE FUNCTION idempotency_stats_reset() RETURNS void
+CREATE FUNCTION @extschema@.idempotency_stats_reset() RETURNS void
     LANGUAGE c VOLATILE PARALLEL SAFE
     AS 'MODULE_PATHNAME', 'idempotency_stats_reset';
-COMMENT ON FUNCTION idempotency_stats_reset() IS 'Begins the counters of this database anew';
-REVOKE ALL ON FUNCTION idempotency_stats_reset() FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.idempotency_stats_reset() IS 'Begins the counters of this database anew';
+REVOKE ALL ON FUNCTION @extschema@.idempotency_stats_reset() FROM PUBLIC;
 
 CREATE FUNCTION idempotency.automatic_purge(
     OUT is_on            boolean,

@@ -33,13 +33,17 @@ const SETTINGS: [(&CStr, &CStr); 8] = [
 ];
 
 /// The function, if it belongs to the extension: nobody else's of the same name is called.
-/// NULL where the extension has none. (The worker's `search_path` is the catalog.)
-const FUNCTION: &str = "SELECT p.oid FROM pg_extension AS e \
-    LEFT JOIN pg_depend AS d ON d.refclassid = e.tableoid AND d.refobjid = e.oid AND d.deptype = 'e' \
-        AND d.classid = 'pg_proc'::regclass \
-    LEFT JOIN pg_proc AS p ON p.oid = d.objid AND p.proname = 'idempotency_purge' \
-        AND p.prolang = (SELECT l.oid FROM pg_language AS l WHERE l.lanname = 'c') \
-    WHERE e.extname = 'pg_idempotency' ORDER BY p.oid LIMIT 1";
+/// NULL where the extension has none. Nothing is looked up outside of `pg_catalog`, whatever a trigger of
+/// somebody's has set in an earlier batch.
+const FUNCTION: &str = "SELECT p.oid FROM pg_catalog.pg_extension AS e \
+    LEFT JOIN pg_catalog.pg_depend AS d ON d.refclassid OPERATOR(pg_catalog.=) e.tableoid \
+        AND d.refobjid OPERATOR(pg_catalog.=) e.oid AND d.deptype OPERATOR(pg_catalog.=) 'e' \
+        AND d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass \
+    LEFT JOIN pg_catalog.pg_proc AS p ON p.oid OPERATOR(pg_catalog.=) d.objid \
+        AND p.proname OPERATOR(pg_catalog.=) 'idempotency_purge' \
+        AND p.prolang OPERATOR(pg_catalog.=) (SELECT l.oid FROM pg_catalog.pg_language AS l \
+            WHERE l.lanname OPERATOR(pg_catalog.=) 'c') \
+    WHERE e.extname OPERATOR(pg_catalog.=) 'pg_idempotency' ORDER BY p.oid LIMIT 1";
 
 /// Called by PostgreSQL in a worker's process.
 #[unsafe(no_mangle)]

@@ -11,6 +11,7 @@ fn raised_in_sql(source: &str) -> Vec<(String, String)> {
             "null_value_not_allowed" => "22004",
             "undefined_object" => "42704",
             "character_not_in_repertoire" => "22021",
+            "duplicate_function" => "42723",
             other => panic!("the SQLSTATE of {other}"),
         };
         let message = rest.split('\'').nth(1).expect("a literal").replace("%s", "{}");
