@@ -68,6 +68,7 @@ CREATE TABLE idempotency.resource_types (
     relation_schema text COLLATE "C" NOT NULL,
     relation_name   text COLLATE "C" NOT NULL,
     id_column       text COLLATE "C" NOT NULL,
+    relation_owner  text COLLATE "C" NOT NULL,
     CONSTRAINT resource_types_pkey PRIMARY KEY (resource_type)
 ) USING heap;
 COMMENT ON TABLE idempotency.resource_types IS 'Where the resources of a type are, so that a replay can tell whether they still exist; changed by idempotency_register_resource';
@@ -76,6 +77,7 @@ COMMENT ON COLUMN idempotency.resource_types.resource_type IS 'The type, as comp
 COMMENT ON COLUMN idempotency.resource_types.relation_schema IS 'Schema of the table or view';
 COMMENT ON COLUMN idempotency.resource_types.relation_name IS 'Name of the table or view';
 COMMENT ON COLUMN idempotency.resource_types.id_column IS 'The column that holds the id';
+COMMENT ON COLUMN idempotency.resource_types.relation_owner IS 'Role that owned the relation when it was registered: under another owner a row that is missing proves nothing';
 
 SELECT pg_catalog.pg_extension_config_dump('idempotency.operations', '');
 SELECT pg_catalog.pg_extension_config_dump('idempotency.resource_types', '');

@@ -12,6 +12,7 @@ use crate::convert::args::{Jsonb, Name, Text};
 use crate::convert::datum;
 use crate::convert::returned::Returned;
 use crate::error::Error;
+use crate::store::resources;
 use crate::store::settings::{self, ResourceType};
 
 /// `sql/functions/settings.sql`.
@@ -77,8 +78,10 @@ fn register(
         let name = datum::to_utf8(unsafe { CStr::from_ptr(name) }.to_bytes());
         name.map(str::to_owned).ok_or_else(|| Error::not_encoded("the name of relation"))
     };
+    let owner = resources::owner_name(relation)
+        .ok_or_else(|| Error::not_encoded("the name of the owner of relation"))?;
     let registered =
-        ResourceType { schema: utf8(schema)?, relation: utf8(name)?, id_column: id_name };
+        ResourceType { schema: utf8(schema)?, relation: utf8(name)?, id_column: id_name, owner };
     settings::register(resource_type, &registered)
 }
 

@@ -83,7 +83,9 @@ fn replayed_or_deleted(row: &Row, policy: &Policy) -> Result<Outcome, Error> {
     match existence(resource_type, id)? {
         Existence::NotChecked | Existence::Exists => {}
         Existence::Gone => return Ok(about(deleted(resource_type, id, policy), row)),
-        Existence::Unknown(reason) => Error::cannot_tell(resource_type, reason).warn(),
+        Existence::GoneUnderAnotherOwner(reason) | Existence::Unknown(reason) => {
+            Error::cannot_tell(resource_type, reason).warn();
+        }
     }
     Ok(replayed(row, policy))
 }

@@ -148,7 +148,7 @@ fn check_resource(claim: &Claim, answer: &Answer<'_>) -> Result<(), Error> {
     let hint = "Complete after the resource was created, in the same transaction.";
     match existence(resource_type, id)? {
         Existence::NotChecked | Existence::Exists => Ok(()),
-        Existence::Gone => Err(Error::answer_refused(
+        Existence::Gone | Existence::GoneUnderAnotherOwner(_) => Err(Error::answer_refused(
             format!("There is no {resource_type} with id \"{id}\"."),
             hint,
         )),

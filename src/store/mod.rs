@@ -1,6 +1,7 @@
 //! Every access to the extension's own tables; nothing else knows a table's name.
 
 mod defaults;
+mod equality;
 pub mod forget;
 pub mod leases;
 mod names;

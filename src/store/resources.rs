@@ -7,6 +7,7 @@ use std::ffi::{CStr, CString};
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 
+use super::equality::Equality;
 use super::relation::reading_as;
 use super::settings::{self, ResourceType};
 use crate::convert::datum::{self, quote};
@@ -22,6 +23,9 @@ pub enum Existence {
     Exists,
     /// Its row is not there.
     Gone,
+    /// Its row is not there, and the relation is another role's than the one that was registered: perhaps
+    /// somebody took the name of one that was dropped. The reason says so.
+    GoneUnderAnotherOwner(String),
     /// Nobody can tell, for this reason.
     Unknown(String),
 }
@@ -41,7 +45,7 @@ pub fn existence(resource_type: &str, resource_id: &str) -> Result<Existence, Er
         };
         match column.has(resource_id) {
             Has::Row => return Ok(Existence::Exists),
-            Has::NoRow => return Ok(Existence::Gone),
+            Has::NoRow => return Ok(column.gone(&registered)),
             Has::NoSuchId(reason) => return Ok(Existence::Unknown(reason)),
             Has::Moved => {
                 check_for_interrupts!();
@@ -56,6 +60,8 @@ struct Column {
     relation: pg_sys::Oid,
     owner: pg_sys::Oid,
     value_type: pg_sys::Oid,
+    /// The type of the query's parameter: the column's, or what that is a domain over.
+    base_type: pg_sys::Oid,
     /// Finds a row by its id.
     sql: CString,
 }
@@ -72,7 +78,7 @@ enum Has {
 
 impl Column {
     fn find(resource_type: &ResourceType) -> Result<Self, String> {
-        let ResourceType { schema, relation, id_column } = resource_type;
+        let ResourceType { schema, relation, id_column, .. } = resource_type;
         let named = format!("{schema}.{relation}");
         let [schema, relation, id_column] =
             [schema, relation, id_column].map(|name| datum::cstring(name).unwrap_or_default());
@@ -93,15 +99,28 @@ impl Column {
                 return Err(format!("{named} has no column {}.", id_column.to_string_lossy()));
             }
             let value_type = pg_sys::get_atttype(oid, number);
-            let equal = equality(value_type)
+            let base_type = pg_sys::getBaseType(value_type);
+            let equal = Equality::of(oid, number, base_type)
                 .ok_or_else(|| format!("The ids in {named} cannot be compared."))?;
             let [schema, relation, column] =
                 [&schema, &relation, &id_column].map(|name| quote(name));
-            let from = format!("{schema}.{relation}");
-            let sql = format!("SELECT 1 FROM {from} AS r WHERE r.{column} {equal} $1");
+            let is_equal = equal.clause(&format!("r.{column}"), value_type, "$1", base_type);
+            let sql = format!("SELECT 1 FROM {schema}.{relation} AS r WHERE {is_equal}");
             let sql = datum::cstring(&sql).unwrap_or_default();
-            Ok(Self { relation: oid, owner, value_type, sql })
+            Ok(Self { relation: oid, owner, value_type, base_type, sql })
         }
+    }
+
+    /// What a missing row says.
+    fn gone(&self, registered: &ResourceType) -> Existence {
+        let owner = role_name(self.owner).unwrap_or_default();
+        if owner == registered.owner {
+            return Existence::Gone;
+        }
+        let ResourceType { schema, relation, owner: before, .. } = registered;
+        Existence::GoneUnderAnotherOwner(format!(
+            "{schema}.{relation} belongs to {owner}, and belonged to {before} when it was registered."
+        ))
     }
 
     /// Whether there is a row with this id. All of it runs as the relation's owner: the id's type may
@@ -144,7 +163,7 @@ unsafe fn lock(schema: &CStr, relation: &CStr) -> Option<pg_sys::Oid> {
 /// name once more, and what it found is compared before it is read: the lock on a relation does not
 /// keep its schema from being renamed.
 unsafe fn is_any(column: &Column, id: pg_sys::Datum) -> Has {
-    let mut id_type = column.value_type;
+    let mut id_type = column.base_type;
     // SAFETY: the steps of ri_PerformCheck, with a cursor, which keeps to one plan; the row may come
     // from this very command, so it counts as done. An error closes SPI, the cursor and the snapshot by
     // the transaction's abort.
@@ -191,26 +210,21 @@ unsafe fn fetch(plan: pg_sys::SPIPlanPtr, column: &Column, mut id: pg_sys::Datum
     }
 }
 
-/// The operator by which a type's values are equal, as `OPERATOR(schema.name)`.
-unsafe fn equality(value_type: pg_sys::Oid) -> Option<String> {
-    // SAFETY: look-ups in the system caches.
+/// The name of the role that owns a relation; `None` where there is no such relation, or the name is not valid in
+/// this database's encoding: roles are the cluster's.
+pub fn owner_name(relation: pg_sys::Oid) -> Option<String> {
+    // SAFETY: a look-up in the system cache.
+    role_name(unsafe { owner(relation) }?)
+}
+
+fn role_name(role: pg_sys::Oid) -> Option<String> {
+    // SAFETY: a look-up in the system cache, which returns a copy or null.
     unsafe {
-        let entry = pg_sys::lookup_type_cache(
-            pg_sys::getBaseType(value_type),
-            pg_sys::TYPECACHE_EQ_OPR as i32,
-        );
-        let cache = pg_sys::SysCacheIdentifier::OPEROID as i32;
-        let tuple = pg_sys::SearchSysCache1(cache, (*entry).eq_opr.into());
-        if tuple.is_null() {
+        let name = pg_sys::GetUserNameFromId(role, true);
+        if name.is_null() {
             return None;
         }
-        let operator = pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_operator>();
-        let schema = CStr::from_ptr(pg_sys::get_namespace_name((*operator).oprnamespace));
-        let name = CStr::from_ptr((*operator).oprname.data.as_ptr());
-        let operator =
-            format!("OPERATOR({}.{})", quote(schema), datum::stored_utf8(name.to_bytes()));
-        pg_sys::ReleaseSysCache(tuple);
-        Some(operator)
+        datum::to_utf8(CStr::from_ptr(name).to_bytes()).map(str::to_owned)
     }
 }
 

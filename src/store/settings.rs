@@ -25,11 +25,8 @@ use crate::once::Once;
 
 static OPERATIONS: Layout =
     Layout { name: c"operations", columns: &[pg_sys::TEXTOID, pg_sys::JSONBOID], survives: true };
-static RESOURCE_TYPES: Layout = Layout {
-    name: c"resource_types",
-    columns: &[pg_sys::TEXTOID, pg_sys::TEXTOID, pg_sys::TEXTOID, pg_sys::TEXTOID],
-    survives: true,
-};
+static RESOURCE_TYPES: Layout =
+    Layout { name: c"resource_types", columns: &[pg_sys::TEXTOID; 5], survives: true };
 
 /// The most names that are kept, so that a caller who puts ids into operations cannot fill memory.
 const MAX_CACHED: usize = 1000;
@@ -43,6 +40,8 @@ pub struct ResourceType {
     pub relation: String,
     /// The column that holds the id.
     pub id_column: String,
+    /// The role that owned it when it was registered.
+    pub owner: String,
 }
 
 #[derive(Default)]
@@ -125,14 +124,15 @@ pub fn configure(operation: &str, patch: Map<String, Value>) -> Result<Value, Er
 /// 55000 where the table is not as this library expects, and where a trigger skips the row.
 pub fn register(name: &str, resource_type: &ResourceType) -> Result<(), Error> {
     let table = Table::open(&RESOURCE_TYPES, pg_sys::RowExclusiveLock)?;
-    let ResourceType { schema, relation, id_column } = resource_type;
-    let arguments = [name, schema, relation, id_column].map(datum::text_arg);
+    let ResourceType { schema, relation, id_column, owner } = resource_type;
+    let arguments = [name, schema, relation, id_column, owner].map(datum::text_arg);
     table.as_owner(|| {
         write(
             &table,
-            "INSERT INTO idempotency.resource_types VALUES ($1, $2, $3, $4) \
+            "INSERT INTO idempotency.resource_types VALUES ($1, $2, $3, $4, $5) \
              ON CONFLICT (resource_type) DO UPDATE SET relation_schema = excluded.relation_schema, \
-             relation_name = excluded.relation_name, id_column = excluded.id_column",
+             relation_name = excluded.relation_name, id_column = excluded.id_column, \
+             relation_owner = excluded.relation_owner",
             &arguments,
         )
     })?;
@@ -216,11 +216,12 @@ fn settings_of(row: &[Option<pg_sys::Datum>; 2]) -> Result<Map<String, Value>, E
     }
 }
 
-fn read_resource_type(row: &[Option<pg_sys::Datum>; 4]) -> Result<Rc<ResourceType>, Error> {
+fn read_resource_type(row: &[Option<pg_sys::Datum>; 5]) -> Result<Rc<ResourceType>, Error> {
     Ok(Rc::new(ResourceType {
         schema: text(row[1]),
         relation: text(row[2]),
         id_column: text(row[3]),
+        owner: text(row[4]),
     }))
 }
 

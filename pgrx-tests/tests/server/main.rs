@@ -64,6 +64,7 @@ mod policies_changes;
 mod policies_checks;
 mod policies_keys;
 mod policies_modes;
+mod policies_operators;
 mod policies_resources;
 mod policies_time;
 mod policies_tombstones;

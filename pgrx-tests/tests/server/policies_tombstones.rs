@@ -135,7 +135,8 @@ fn row_security_does_not_make_a_tombstone() {
     let id = create_order(&mut session, "k");
     db.run(
         "ALTER TABLE orders ENABLE ROW LEVEL SECURITY; CREATE POLICY none ON orders USING (false);
-         CREATE ROLE keeper; ALTER TABLE orders OWNER TO keeper; ALTER TABLE orders FORCE ROW LEVEL SECURITY",
+         CREATE ROLE keeper; ALTER TABLE orders OWNER TO keeper; ALTER TABLE orders FORCE ROW LEVEL SECURITY;
+         SELECT idempotency_register_resource('order', 'public.orders', 'id')",
     );
     for row_security in ["on", "off"] {
         session.run(&format!("SET row_security = {row_security}"));
@@ -336,6 +337,44 @@ fn a_completion_is_refused_where_nobody_can_tell() {
     let says =
         ["answer refused", "There is no relation public.gone.", "after the resource was created"];
     assert_says(refusal, "IK006", says);
+}
+
+/// A relation that was dropped, and another role's that has its name now, tell nothing.
+#[test]
+fn a_name_that_another_role_took_proves_nothing() {
+    let db = with_orders();
+    let mut session = db.session("session");
+    create_order(&mut session, "k");
+    let thief = format!("thief_of_{}", db.name());
+    db.run(&format!(
+        "CREATE ROLE {thief}; GRANT CREATE ON SCHEMA public TO {thief}; DROP TABLE orders;
+         SET ROLE {thief}; CREATE TABLE public.orders (id bigint); RESET ROLE"
+    ));
+    assert_replayed_with_warning(
+        &mut session,
+        &format!("belongs to {thief}, and belonged to postgres"),
+    );
+    db.run("SELECT idempotency_register_resource('order', 'public.orders', 'id')");
+    assert_both(&mut session, "deleted");
+}
+
+/// After ALTER TABLE … OWNER, and a restore without owners, requests go on: their rows are there.
+#[test]
+fn under_another_owner_completions_are_checked_as_before() {
+    let db = with_orders();
+    let mut session = db.session("session");
+    let heir = format!("heir_of_{}", db.name());
+    db.run(&format!("CREATE ROLE {heir}; ALTER TABLE orders OWNER TO {heir}"));
+    let refusal = execute_refused(&db, &mut session, claim("other"), pointing_to("0"));
+    assert_says(
+        refusal,
+        "IK006",
+        ["answer refused", "There is no order with id \"0\".", "after the resource"],
+    );
+    let id = create_order(&mut session, "k");
+    assert_both(&mut session, "replayed");
+    db.run(&format!("DELETE FROM orders WHERE id = {id}"));
+    assert_replayed_with_warning(&mut session, &format!("belongs to {heir}"));
 }
 
 // ---- where nothing can be written ----------------------------------------------------------
