@@ -163,6 +163,8 @@ fn define_for_counters() {
     );
 }
 
+/// What decides whether a request is executed, or its answer kept, is for superusers and whoever was granted
+/// SET on it: a caller of a SECURITY DEFINER function chooses all others for the call.
 fn define_for_callers() {
     GucRegistry::define_enum_guc(
         c"pg_idempotency.lock_order",
@@ -177,7 +179,7 @@ fn define_for_callers() {
         c"What an operation without settings does with keys.",
         c"",
         &UNLISTED,
-        GucContext::Userset,
+        GucContext::Suset,
         GucFlags::default(),
     );
     GucRegistry::define_int_guc(
@@ -197,7 +199,7 @@ fn define_for_callers() {
         &MAX_BODY,
         0,
         i32::MAX,
-        GucContext::Userset,
+        GucContext::Suset,
         GucFlags::UNIT_BYTE,
     );
     // SAFETY: the hook is guarded.

@@ -91,6 +91,12 @@ impl<'s> Database<'s> {
         self.watcher().run(sql);
     }
 
+    /// Has the superuser change a setting of this database; sessions that are opened from now on have it.
+    #[track_caller]
+    pub fn set(&self, setting: &str, value: &str) {
+        self.run(&format!("ALTER DATABASE {} SET {setting} = '{value}'", self.name));
+    }
+
     /// How many orders there are for `key`: the effects of its requests.
     #[track_caller]
     pub fn orders(&self, key: &str) -> i64 {

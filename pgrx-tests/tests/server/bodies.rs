@@ -152,8 +152,8 @@ fn a_mebibyte_is_kept_and_one_byte_more_is_withheld() {
 #[test]
 fn the_largest_body_is_a_setting() {
     let db = Database::fresh();
+    db.set("pg_idempotency.max_body", "10");
     let mut session = db.session("session");
-    session.run("SET pg_idempotency.max_body = 10");
     record(&mut session, "fits", complete(200).with("body", "0123456789"));
     record(&mut session, "large", complete(200).with("body", "0123456789a"));
     session.call(claim("fits")).expect("replayed");

@@ -92,6 +92,7 @@ mod skipped_rows;
 mod upgrade;
 mod wait_settings;
 mod squatting;
+mod upgrade;
 mod waiting;
 mod worker;
 mod worker_ends;

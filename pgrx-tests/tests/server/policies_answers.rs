@@ -279,7 +279,8 @@ fn an_answer_that_is_too_large_is_sent_once() {
         ("replayed".into(), "withheld".into())
     );
     assert_withheld(&mut session, "more", "response_too_large", "Read the result");
-    session.run("SET pg_idempotency.max_body = 5");
+    db.set("pg_idempotency.max_body", "5");
+    let mut session = db.session("another");
     execute(&mut session, claim("by the session's"), complete(200).with("body", "123456"));
     session.call(claim("by the session's")).expect("withheld");
     configure(&db, json!({"max_body": 6}));

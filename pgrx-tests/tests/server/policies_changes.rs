@@ -168,11 +168,11 @@ fn an_open_claim_keeps_its_settings() {
 fn a_listed_operation_does_not_care_for_unlisted() {
     let db = Database::fresh();
     configure(&db, json!({}));
-    let mut session = db.session("session");
     for unlisted in ["ignored", "forbidden"] {
-        session.run(&format!("SET pg_idempotency.unlisted = {unlisted}"));
-        session.call(claim("k")).expect("claimed");
+        db.set("pg_idempotency.unlisted", unlisted);
+        db.session("session").call(claim("k")).expect("claimed");
     }
+    let mut session = db.session("session");
     session.refused(claim_by("alice", "POST /new", "k")).expect_ours("IK007").mentions("POST /new");
     session.call(claim_by("alice", "POST /new", None::<&str>)).expect("bypassed");
 }
