@@ -5,16 +5,26 @@ use idempotency_core::held::Claim;
 use pgrx::prelude::*;
 
 use crate::convert::datum;
-use crate::convert::settings::qualified_name;
+use crate::convert::settings::{check_function, qualified_name, returns_boolean};
 use crate::error::Error;
+use crate::session::search_path::with_safe_search_path;
 
-/// Calls `f(scope, operation, status)` as the caller.
+/// Calls `f(scope, operation, status)` as the caller, by a search path that the caller did not choose.
 ///
 /// # Errors
-/// IK006 where it returns false or NULL. What it raises is passed on unchanged.
+/// IK006 where it returns false or NULL, or has another result by now. What it raises is passed on unchanged.
 pub fn completion_check(function: &str, claim: &Claim, status: i32) -> Result<(), Error> {
-    let agrees = call(function, claim, status)?;
-    if agrees {
+    let (schema, name) = qualified_name(function)
+        .ok_or_else(|| Error::unexpected(format!("no function name: {function}")))?;
+    // One that is not there is PostgreSQL's error, when it is called.
+    if check_function(&schema, &name).is_some_and(|function| !returns_boolean(function)) {
+        return Err(Error::answer_refused(
+            format!("The completion check {function} does not return one boolean."),
+            "Roll the transaction back; have the function return boolean, or set another check.",
+        ));
+    }
+    let function_name = format!("{}.{}", datum::quote(&schema), datum::quote(&name));
+    if with_safe_search_path(|| call(&function_name, claim, status))? {
         return Ok(());
     }
     Err(Error::answer_refused(
@@ -24,7 +34,7 @@ pub fn completion_check(function: &str, claim: &Claim, status: i32) -> Result<()
 }
 
 fn call(function: &str, claim: &Claim, status: i32) -> Result<bool, Error> {
-    let sql = format!("SELECT {}($1, $2, $3)", quoted(function)?);
+    let sql = format!("SELECT {function}($1, $2, $3)");
     let sql = datum::cstring(&sql).ok_or_else(|| Error::unexpected(sql))?;
     let arguments = [
         datum::text_arg(&claim.identity.scope),
@@ -37,10 +47,4 @@ fn call(function: &str, claim: &Claim, status: i32) -> Result<bool, Error> {
     agrees
         .map(|agrees| agrees.unwrap_or(false))
         .map_err(|error| Error::unexpected(error.to_string()))
-}
-
-fn quoted(function: &str) -> Result<String, Error> {
-    let (schema, name) = qualified_name(function)
-        .ok_or_else(|| Error::unexpected(format!("no function name: {function}")))?;
-    Ok(format!("{}.{}", datum::quote(&schema), datum::quote(&name)))
 }

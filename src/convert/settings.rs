@@ -123,11 +123,16 @@ fn range(canonical: &str) -> Option<(i32, i32)> {
 }
 
 fn is_check(schema: &CStr, function: &CStr) -> bool {
+    check_function(schema, function).is_some_and(returns_boolean)
+}
+
+/// The function of this name that takes what a completion check takes.
+pub fn check_function(schema: &CStr, function: &CStr) -> Option<pg_sys::Oid> {
     // SAFETY: look-ups in the system catalogs by zero-terminated names; a schema that is not there
     // is looked for first, because the function's look-up would raise.
     unsafe {
         if pg_sys::get_namespace_oid(schema.as_ptr(), true) == pg_sys::InvalidOid {
-            return false;
+            return None;
         }
         let mut name = pgrx::PgList::<pg_sys::Node>::new();
         for part in [schema, function] {
@@ -135,7 +140,17 @@ fn is_check(schema: &CStr, function: &CStr) -> bool {
         }
         let arguments = [pg_sys::TEXTOID, pg_sys::TEXTOID, pg_sys::INT4OID];
         let oid = pg_sys::LookupFuncName(name.into_pg(), 3, arguments.as_ptr(), true);
-        oid != pg_sys::InvalidOid && pg_sys::get_func_rettype(oid) == pg_sys::BOOLOID
+        (oid != pg_sys::InvalidOid).then_some(oid)
+    }
+}
+
+/// Whether a function returns one boolean; a set, an aggregate or a procedure does not.
+pub fn returns_boolean(function: pg_sys::Oid) -> bool {
+    // SAFETY: look-ups in the system cache by an OID that was just found there.
+    unsafe {
+        pg_sys::get_func_prokind(function) as u8 == pg_sys::PROKIND_FUNCTION
+            && pg_sys::get_func_rettype(function) == pg_sys::BOOLOID
+            && !pg_sys::get_func_retset(function)
     }
 }
 

@@ -151,6 +151,16 @@ impl Error {
         )
     }
 
+    /// 42501: the completion check is changed by a role that does not own the extension.
+    pub fn check_of_another() -> Self {
+        Self::new(
+            "42501",
+            "must be owner of the extension to change completion_check",
+            "The check runs as whoever completes or settles a request.".into(),
+            "Have the owner of idempotency.operations or a superuser change it.",
+        )
+    }
+
     /// 39P01: a trigger function is called by hand.
     pub fn not_a_trigger() -> Self {
         Self::new(

@@ -4,5 +4,6 @@
 
 pub mod evaluation;
 pub mod key_lock;
+pub mod search_path;
 pub mod subtransaction;
 pub mod xact;

@@ -9,6 +9,7 @@ use pgrx::prelude::*;
 
 use super::{names, now};
 use crate::error::Error;
+use crate::session::search_path::with_safe_search_path;
 use crate::{majors, unguarded};
 
 /// The schema of all our tables.
@@ -74,6 +75,12 @@ impl Table {
         unsafe { (*self.relation).rd_id }
     }
 
+    /// The role that owns the table.
+    pub fn owner(&self) -> pg_sys::Oid {
+        // SAFETY: the table is open.
+        unsafe { (*(*self.relation).rd_rel).relowner }
+    }
+
     /// Closes the table and keeps its lock.
     pub fn close(self) {
         // SAFETY: opened by us, closed once.
@@ -99,9 +106,9 @@ impl Table {
     /// 18: PostgreSQL runs them at the commit, as whoever commits. Since 18 it runs them as whoever queued
     /// them, which is the owner, but with the search path of the commit.)
     pub fn as_owner<R>(&self, f: impl FnOnce() -> R) -> R {
+        let owner = self.owner();
         // SAFETY: the table is open, so its owner exists.
         unsafe {
-            let owner = (*(*self.relation).rd_rel).relowner;
             if self.has_more_columns() || runs_functions(self.relation) {
                 as_user(owner, 0, || with_safe_search_path(f))
             } else {
@@ -269,29 +276,6 @@ unsafe fn as_user<R>(user: pg_sys::Oid, more: u32, f: impl FnOnce() -> R) -> R {
         unguarded::SetUserIdAndSecContext(user, context | flags as i32);
         let result = f();
         unguarded::SetUserIdAndSecContext(caller, context);
-        result
-    }
-}
-
-/// Runs `f` with a search path that the caller cannot fill: functions of triggers and views run
-/// with the owner's rights, and must not find the caller's where they mean their own.
-fn with_safe_search_path<R>(f: impl FnOnce() -> R) -> R {
-    // SAFETY: a setting that every session has; after an error the abort of the (sub)transaction
-    // undoes the nest level (guc.c).
-    unsafe {
-        let level = pg_sys::NewGUCNestLevel();
-        pg_sys::set_config_option(
-            c"search_path".as_ptr(),
-            c"pg_catalog, pg_temp".as_ptr(),
-            pg_sys::GucContext::PGC_USERSET,
-            pg_sys::GucSource::PGC_S_SESSION,
-            pg_sys::GucAction::GUC_ACTION_SAVE,
-            true,
-            0,
-            false,
-        );
-        let result = f();
-        pg_sys::AtEOXact_GUC(false, level);
         result
     }
 }

@@ -94,16 +94,22 @@ pub fn resource_type(name: &str) -> Result<Option<Rc<ResourceType>>, Error> {
 /// Changes settings of an operation by a merge patch; returns all that are set.
 ///
 /// # Errors
-/// 22023 where a setting or a value does not exist; 55000 where a trigger skips the row.
+/// 22023 where a setting or a value does not exist; 42501 where the check is changed by somebody who does not
+/// own the table; 55000 where a trigger skips the row.
 pub fn configure(operation: &str, patch: Map<String, Value>) -> Result<Value, Error> {
     // Nobody else may read and write in between.
     let table = Table::open(&OPERATIONS, pg_sys::ShareRowExclusiveLock)?;
     let before = table.find::<2>(datum::text(operation));
     let before = before.map(|row| settings_of(&row)).transpose()?.unwrap_or_default();
+    let check_before = before.get(COMPLETION_CHECK).cloned();
     let after =
         settings::patch(before, patch).map_err(|fault| Error::setting(operation, &fault))?;
-    settings::read(&after, &Server(Checks::Functions))
-        .map_err(|fault| Error::setting(operation, &fault))?;
+    let changes_check = after.get(COMPLETION_CHECK) != check_before.as_ref();
+    if changes_check && !is_owner(&table) {
+        return Err(Error::check_of_another());
+    }
+    let checks = if changes_check { Checks::Functions } else { Checks::Nothing };
+    settings::read(&after, &Server(checks)).map_err(|fault| Error::setting(operation, &fault))?;
     let after = Value::Object(after);
     let arguments = [datum::text_arg(operation), datum::jsonb_arg(&after)];
     table.as_owner(|| {
@@ -116,6 +122,15 @@ pub fn configure(operation: &str, patch: Map<String, Value>) -> Result<Value, Er
     })?;
     table.close();
     Ok(after)
+}
+
+/// The setting that says what whoever completes or settles runs: it is for those alone who own the table.
+const COMPLETION_CHECK: &str = "completion_check";
+
+/// Whether the caller has the rights of the table's owner, as superusers have.
+fn is_owner(table: &Table) -> bool {
+    // SAFETY: both roles exist.
+    unsafe { pg_sys::has_privs_of_role(pg_sys::GetUserId(), table.owner()) }
 }
 
 /// Registers where the resources of a type are.

@@ -1,6 +1,7 @@
 -- What the fuzzer's statements meet: functions that raise, re-enter and write, relations of every kind.
 
 GRANT CREATE ON SCHEMA public TO PUBLIC;
+GRANT SET ON PARAMETER pg_idempotency.unlisted, pg_idempotency.max_body TO PUBLIC;
 CREATE SCHEMA elsewhere;
 GRANT ALL ON SCHEMA elsewhere TO PUBLIC;
 CREATE SCHEMA fuzz;
@@ -16,16 +17,16 @@ CREATE FUNCTION fuzz.disagrees(text, text, integer) RETURNS boolean LANGUAGE sql
 CREATE FUNCTION fuzz.raises(text, text, integer) RETURNS boolean LANGUAGE plpgsql AS
     $$ BEGIN RAISE 'no' USING ERRCODE = 'P0001'; END $$;
 CREATE FUNCTION fuzz.reenters(text, text, integer) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
-    PERFORM idempotency_claim('alice', 'reentered', 'k' || (random() * 5)::int);
-    PERFORM idempotency_complete(204);
+    PERFORM public.idempotency_claim('alice', 'reentered', 'k' || (random() * 5)::int);
+    PERFORM public.idempotency_complete(204);
     RETURN true;
 END $$;
 CREATE FUNCTION fuzz.catches(text, text, integer) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
     BEGIN
-        PERFORM idempotency_release();
+        PERFORM public.idempotency_release();
         PERFORM 1 / 0;
     EXCEPTION WHEN others THEN
-        INSERT INTO orders (key) VALUES ('caught');
+        INSERT INTO public.orders (key) VALUES ('caught');
     END;
     RETURN true;
 END $$;

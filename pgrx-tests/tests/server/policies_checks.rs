@@ -75,7 +75,7 @@ fn execute_withheld(session: &mut Session) {
     session.run("ROLLBACK");
 }
 
-/// In the caller's transaction, as the caller, with the scope, the operation (not the key space)
+/// In the caller's transaction, as the caller, by a search path that the caller did not choose, with the scope, the operation (not the key space)
 /// and the status; it sees what the transaction has written.
 #[test]
 fn the_check_is_called_as_the_caller_in_its_transaction() {
@@ -95,7 +95,7 @@ fn the_check_is_called_as_the_caller_in_its_transaction() {
     session.call(complete(201)).expect("completed");
     session.run("COMMIT");
     let seen: String = db.value("SELECT note FROM orders WHERE key = 'seen'");
-    assert_eq!(seen, "alice|POST /orders|201|backend|backend|app, public|1");
+    assert_eq!(seen, "alice|POST /orders|201|backend|backend|pg_catalog, pg_temp|1");
 }
 
 #[test]
@@ -247,4 +247,95 @@ fn a_claim_made_by_a_check_must_be_completed_too() {
     session.run("COMMIT");
     assert_eq!(db.records(), 2);
     session.call(claim_by("alice", "POST /receipts", "r")).expect("replayed");
+}
+
+/// Catches a check whose functions and relations of pg_catalog are replaced by the caller's.
+#[test]
+fn the_caller_does_not_choose_what_a_check_reads() {
+    let db = Database::fresh();
+    check_with(
+        &db,
+        "RETURN lower('A') = 'a' AND NOT EXISTS (SELECT FROM pg_class WHERE relname = 'faked');",
+    );
+    let mut session = db.session("session");
+    session.run("CREATE TEMPORARY VIEW pg_class AS SELECT 'faked'::name AS relname");
+    db.run(
+        "CREATE SCHEMA evil; GRANT USAGE ON SCHEMA evil TO backend;
+         CREATE FUNCTION evil.lower(text) RETURNS text LANGUAGE sql AS $$ SELECT 'evil' $$",
+    );
+    session.run("SET search_path = pg_temp, evil, pg_catalog, public");
+    execute(&mut session, claim("k"), complete(201)).expect("completed");
+    assert_eq!(
+        session.value::<String>("SELECT current_setting('search_path')"),
+        "pg_temp, evil, pg_catalog, public"
+    );
+}
+
+// ---- whose it is ---------------------------------------------------------------------------------
+
+/// A check runs as whoever completes or settles, a superuser for example.
+#[test]
+fn only_the_owner_changes_the_check() {
+    let db = Database::fresh();
+    check_with(&db, "RETURN true;");
+    db.run("GRANT EXECUTE ON FUNCTION idempotency_configure TO backend");
+    db.run(
+        "CREATE FUNCTION public.mine(text, text, integer) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+         CREATE FUNCTION public.configure(settings jsonb) RETURNS jsonb LANGUAGE sql SECURITY DEFINER
+             SET search_path = pg_catalog, pg_temp AS $$ SELECT public.idempotency_configure('POST /orders', $1) $$;
+         REVOKE USAGE ON SCHEMA app FROM backend",
+    );
+    let mut session = db.session("session");
+    for change in [
+        json!({"completion_check": "public.mine"}),
+        json!({"completion_check": null}),
+        // A preset forgets what was set before.
+        json!({"preset": "create"}),
+        json!({"preset": "create", "completion_check": "public.mine", "wait_ms": 1}),
+    ] {
+        let refusal = session.refused(configuring(ORDERS, change)).expect_ours("42501");
+        refusal.mentions("completion_check").mentions("superuser");
+    }
+    session
+        .refused(configuring("POST /new", json!({"completion_check": "public.mine"})))
+        .expect_ours("42501");
+    // Others it may change, also where the check is in a schema that it may not look into, or is gone.
+    for change in
+        [json!({"wait_ms": 5}), json!({"completion_check": "app.check", "max_waiters": 3})]
+    {
+        session.rows(configuring(ORDERS, change));
+    }
+    db.run("DROP FUNCTION app.check");
+    session.rows(configuring(ORDERS, json!({"wait_ms": null})));
+    session.rows(configuring("POST /new", json!({"preset": "create"})));
+    let set: serde_json::Value =
+        db.value("SELECT settings FROM idempotency.operations WHERE operation = 'POST /orders'");
+    assert_eq!(set, json!({"completion_check": "app.check", "max_waiters": 3}));
+    // What the owner lets others do as the owner is the owner's.
+    session.run("SELECT public.configure('{\"completion_check\": \"public.mine\"}')");
+    db.run("SELECT idempotency_configure('POST /orders', '{\"completion_check\": null}')");
+}
+
+/// A function that was replaced by one with another result says nothing about the answer.
+#[test]
+fn a_check_with_another_result_refuses_the_answer() {
+    let db = Database::fresh();
+    check_with(&db, "RETURN true;");
+    let mut session = db.session("session");
+    let says = ["answer refused", "app.check does not return one boolean.", "return boolean"];
+    for other in [
+        "FUNCTION app.check(text, text, integer) RETURNS integer LANGUAGE sql AS 'SELECT 1'",
+        "FUNCTION app.check(text, text, integer) RETURNS text LANGUAGE sql AS $$ SELECT 'true' $$",
+        "FUNCTION app.check(text, text, integer) RETURNS SETOF boolean LANGUAGE sql AS 'SELECT true'",
+        "FUNCTION app.check(text, text, integer) RETURNS TABLE (a boolean) LANGUAGE sql AS 'SELECT true'",
+        "FUNCTION app.check(text, text, integer) RETURNS record LANGUAGE sql AS 'SELECT true, true'",
+        "FUNCTION app.check(text, text, integer) RETURNS void LANGUAGE sql AS ''",
+    ] {
+        db.run(&format!("DROP FUNCTION app.check; CREATE {other}"));
+        let refusal = execute_refused(&db, &mut session, claim("k"), complete(201));
+        assert_says(refusal, "IK006", says);
+        let mut admin = db.session_as(Role::Superuser, "admin");
+        let anew = configuring("POST /new", json!({"completion_check": "app.check"}));
+        admin.refused(anew).expect_ours("22023").mentions("returns boolean");
+    }
 }
