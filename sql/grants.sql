@@ -59,8 +59,7 @@ DECLARE
                               AND d.refobjid = extension.oid);
 BEGIN
     IF stranger IS NOT NULL THEN
-        RAISE duplicate_function USING
-            MESSAGE = format('function %s has the name of a function of pg_idempotency', stranger),
+        RAISE duplicate_function USING MESSAGE = format('function %s has the name of a function of pg_idempotency', stranger),
             DETAIL = 'A call of the extension''s function could run it instead.',
             HINT = 'Drop or rename it, or create the extension in another schema.';
     END IF;
