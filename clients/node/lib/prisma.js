@@ -39,7 +39,7 @@ class PrismaUnit {
   }
 
   async claim(request) {
-    const answer = await this.call(core.claim({ waitMs: WAIT_MS, ...request }));
+    const answer = await this.call(core.claim({ ...request, waitMs: request.waitMs ?? WAIT_MS }));
     if (answer === null) await this.db.$executeRawUnsafe('SAVEPOINT idempotency_work');
     return answer;
   }

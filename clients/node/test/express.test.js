@@ -4,30 +4,28 @@
 const assert = require('node:assert/strict');
 const { after, before, test } = require('node:test');
 const http = require('node:http');
-const net = require('node:net');
 const express = require('express');
 const { Client, Pool } = require('pg');
 const { Refused } = require('pg-idempotency');
 const { keyed: handlers } = require('pg-idempotency/express');
 const { keyed, units } = require('pg-idempotency/pg');
+const { Proxy } = require('./proxy.js');
 
 const name = `clients_${process.pid}_${Date.now()}`;
-const url = new URL(process.env.DATABASE_URL);
 const server = new Client({ connectionString: process.env.DATABASE_URL });
-const own = Object.assign(new URL(url), { pathname: `/${name}` });
-const proxy = { trips: 0, sockets: new Set() };
+const own = Object.assign(new URL(process.env.DATABASE_URL), { pathname: `/${name}` });
+const proxy = new Proxy();
 let admin, pools, listener, port;
 
 before(async () => {
   await server.connect();
   await server.query(`CREATE DATABASE ${name} TEMPLATE template0`);
-  await startProxy();
   const at = (base, options) => new Pool({ connectionString: base.href, max: 4, ...options }).on('error', () => {});
   admin = at(own);
   await admin.query(`CREATE EXTENSION pg_idempotency;
     CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, owner text NOT NULL);
     CREATE TABLE stock (item text PRIMARY KEY, pieces integer NOT NULL CHECK (pieces >= 0))`);
-  const proxied = Object.assign(new URL(own), { port: String(proxy.server.address().port) });
+  const proxied = await proxy.start(own);
   pools = { pipelined: at(proxied, { pipeline: true, max: 1 }), plain: at(proxied, { max: 1 }) };
   await startService();
 });
@@ -35,33 +33,10 @@ before(async () => {
 after(async () => {
   listener?.close();
   await Promise.all([admin, ...Object.values(pools)].map((pool) => pool.end()));
-  proxy.server.close();
-  proxy.sockets.forEach((socket) => socket.destroy());
+  proxy.stop();
   await server.query(`DROP DATABASE ${name} WITH (FORCE)`);
   await server.end();
 });
-
-/** Counts round trips: what the client sends behind what the server said. */
-function startProxy() {
-  proxy.server = net.createServer((client) => {
-    const upstream = net.connect(Number(url.port), url.hostname);
-    let said = true;
-    client.on('data', (data) => {
-      if (said) proxy.trips++;
-      said = false;
-      upstream.write(data);
-    });
-    upstream.on('data', (data) => {
-      said = true;
-      client.write(data);
-    });
-    for (const [one, other] of [[client, upstream], [upstream, client]]) {
-      proxy.sockets.add(one);
-      one.setNoDelay(true).on('error', () => {}).on('close', () => other.destroy());
-    }
-  });
-  return new Promise((resolve) => proxy.server.listen(0, '127.0.0.1', resolve));
-}
 
 function startService() {
   const app = express();
@@ -146,14 +121,9 @@ for (const kind of ['pipelined', 'plain']) {
 
   test(`${kind}: round trips`, async () => {
     const user = `trips ${kind}`;
-    const count = async (call) => {
-      proxy.trips = 0;
-      await call();
-      return proxy.trips;
-    };
     await keyed(pools[kind], request(user, { key: 'warm' }), order(user));
-    const create = await count(() => keyed(pools[kind], request(user), order(user))) - 1;
-    const replay = await count(() => keyed(pools[kind], request(user), () => assert.fail('executed again')));
+    const create = await proxy.count(() => keyed(pools[kind], request(user), order(user))) - 1;
+    const replay = await proxy.count(() => keyed(pools[kind], request(user), () => assert.fail('executed again')));
     assert.deepEqual([create, replay], kind === 'pipelined' ? [2, 2] : [5, 4]);
   });
 

@@ -1,0 +1,1 @@
+blackbox::tests_of!("prisma");
