@@ -6,14 +6,16 @@ from urllib.parse import unquote, urlsplit
 
 import django
 import pytest
+from conftest import Proxy
 from django.conf import settings
 
 CALLS: list[str] = []
 
 
 @pytest.fixture(scope="module", autouse=True)
-def project(url: str) -> Iterator[None]:
-    parts = urlsplit(url)
+def project(url: str) -> Iterator[Proxy]:
+    proxy = Proxy(url)
+    parts = urlsplit(proxy.url)
     settings.configure(
         ALLOWED_HOSTS=["*"], ROOT_URLCONF=__name__, INSTALLED_APPS=["rest_framework"], SECRET_KEY="x",
         TEMPLATES=[{"BACKEND": "django.template.backends.django.DjangoTemplates"}],
@@ -22,10 +24,11 @@ def project(url: str) -> Iterator[None]:
                                "PASSWORD": unquote(parts.password or ""), "HOST": parts.hostname, "PORT": parts.port,
                                "ATOMIC_REQUESTS": True}})
     django.setup()
-    yield
+    yield proxy
     from django.db import connections
 
     connections.close_all()
+    proxy.listener.close()
 
 
 def __getattr__(name: str) -> Any:
@@ -156,3 +159,11 @@ def test_an_answer_that_is_not_kept_leaves_nothing(user: str, orders: Any) -> No
         assert orders() == (0, 0)
     assert post("/rest", user, b'{"item": "book"}').status_code == 201
     assert orders() == (1, 1)
+
+
+@pytest.mark.parametrize("path,body,authentication", (("/template", b"{}", 0), ("/rest", b'{"item": "book"}', 1)))
+def test_round_trips(project: Proxy, path: str, body: bytes, authentication: int, user: str) -> None:
+    post(path, user, body, key="warm")
+    create = project.count(lambda: post(path, user, body)) - 1 - authentication
+    replay = project.count(lambda: post(path, user, body)) - authentication
+    assert (create, replay) == (4, 3)

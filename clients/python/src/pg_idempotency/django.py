@@ -1,4 +1,4 @@
-"""Django on psycopg 3: a decorator for views. A first request takes three round trips besides its work, a replay two."""
+"""Django on psycopg 3: a decorator for views. A first request takes four round trips besides its work, a replay three."""
 
 from __future__ import annotations
 
