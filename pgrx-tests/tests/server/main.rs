@@ -91,7 +91,6 @@ mod short_memory;
 mod skipped_rows;
 mod squatting;
 mod upgrade;
-mod upgrade;
 mod wait_settings;
 mod waiting;
 mod worker;
