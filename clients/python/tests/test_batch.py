@@ -69,6 +69,15 @@ def test_ids_that_can_be_no_keys_are_set_aside(db: Any, user: str, orders: Any) 
     assert orders() == (1, 1)
 
 
+def test_ids_with_commas_and_quotation_marks(db: Any, admin: Any, user: str, orders: Any) -> None:
+    """Two of these would be one key, and one none, if they were read as headers."""
+    admin.execute("SELECT idempotency_configure(%s, %s)", (user, '{"key_quoting": "raw"}'))
+    messages = [Message('"a"'), Message("a"), Message("a, b")]
+    for _ in range(2):
+        assert consume(db, user, user, messages, work(user), id_of=lambda message: message.id).done == messages
+    assert orders() == (3, 3)
+
+
 def test_what_another_consumer_has_is_left(db: Any, url: str, user: str, orders: Any) -> None:
     with psycopg.connect(url) as other:
         other.execute("SELECT FROM idempotency_claim(%s, 'book payment', 'm1')", (user,))

@@ -113,10 +113,14 @@ def post(url: str) -> Iterator[Callable[..., http.client.HTTPResponse]]:
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
 
-    def post(path: str, user: str, key: str | None, body: bytes = b"", method: str = "POST") -> http.client.HTTPResponse:
+    def post(path: str, user: str, key: str | tuple[str, ...] | None, body: bytes = b"", method: str = "POST") -> Any:
         connection = http.client.HTTPConnection("127.0.0.1", listener.getsockname()[1])
-        headers = {"User": user, "Content-Type": "application/json"} | ({} if key is None else {"Idempotency-Key": key})
-        connection.request(method, "/api" + path, body, headers)
+        connection.putrequest(method, "/api" + path)
+        keys = [] if key is None else [key] if isinstance(key, str) else key
+        lines = [("User", user), ("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        for name, value in lines + [("Idempotency-Key", key) for key in keys]:
+            connection.putheader(name, value)
+        connection.endheaders(body)
         response = connection.getresponse()
         response.content = response.read()
         return response
@@ -197,6 +201,11 @@ def test_what_is_sent_in_pieces_is_recorded_whole(post: Any, user: str, orders: 
 @pytest.mark.parametrize("path", ("/events", "/endless"))
 def test_what_cannot_be_recorded_is_refused(post: Any, user: str, orders: Any, path: str) -> None:
     assert post(path, user, "k").status == 500
+    assert orders() == (0, 0)
+
+
+def test_two_header_lines_are_no_key(post: Any, user: str, orders: Any) -> None:
+    assert post("/orders/sea", user, ("k", "l"), b'{"item": "book"}').status == 400
     assert orders() == (0, 0)
 
 
