@@ -53,7 +53,7 @@ bench-check: setup ## fail where a ratio in docs/benchmarks has fallen back by m
 	@tools/bench --check $(ARGS)
 
 ROWS ?= 10000000
-bench-growth: setup ## fill 10 million records, measure on the way and while a purge runs; ROWS=100000 for a trial
+bench-growth: setup ## fill 10 million records, measure on the way, while a purge runs, and by the order of keys; ROWS=100000 for a trial
 	@tools/bench --growth $(ROWS) $(ARGS)
 
 FUZZ_SECONDS ?= 60

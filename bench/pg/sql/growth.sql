@@ -30,9 +30,7 @@ CREATE PROCEDURE growth.fill(low bigint, high bigint, expired bigint) LANGUAGE s
     WITH made AS (
         INSERT INTO idempotency.records (digest, scope, key_space, key, operation, fingerprint, status, headers, body, token,
                                          attempt, created_at, completed_at, expires_at)
-        SELECT encode(substr(sha256(int8send(length(who)) || who::bytea || '\x000000000000000c'::bytea || 'POST /orders'::bytea
-                                    || int8send(length(key)) || key::bytea), 1, 16), 'hex')::uuid,
-               who, 'POST /orders', key, 'POST /orders', sha256(body), 201,
+        SELECT bench.digest(who, 'POST /orders', key), who, 'POST /orders', key, 'POST /orders', sha256(body), 201,
                ('{"Content-Type": "application/json", "Location": "/orders/' || n || '"}')::jsonb, body,
                gen_random_uuid(), 1, at, at + interval '20 ms', at + interval '20 ms' + interval '30 days'
         FROM (SELECT n, growth.scope(n) AS who, growth.key(n) AS key, growth.body(n) AS body,
@@ -55,3 +53,25 @@ CREATE TABLE growth.orders (
 );
 GRANT INSERT ON growth.orders TO backend;
 SELECT idempotency_configure('POST /orders', '{"retention": "30 days"}');
+
+-- A key of this UUID version that is made at this time. Version 4 has no time.
+CREATE FUNCTION growth.key_of(version integer, at timestamptz) RETURNS text LANGUAGE sql VOLATILE AS $$
+    SELECT CASE version
+        WHEN 4 THEN gen_random_uuid()::text
+        ELSE overlay(lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') PLACING '-' FROM 9 FOR 0)
+             || '-7' || right(gen_random_uuid()::text, 21)
+    END
+$$;
+
+-- Records number `low` to `high` of `total`, whose keys are of this version, made one after the other in the last 31
+-- days and kept for 30: those of the first day have expired.
+CREATE PROCEDURE growth.fill_in_time(version integer, low bigint, high bigint, total bigint) LANGUAGE sql AS $$
+    INSERT INTO idempotency.records (digest, scope, key_space, key, operation, fingerprint, status, headers, body, token,
+                                     attempt, created_at, completed_at, expires_at)
+    SELECT bench.digest(who, 'POST /orders', key), who, 'POST /orders', key, 'POST /orders', sha256(body), 201,
+           ('{"Content-Type": "application/json", "Location": "/orders/' || n || '"}')::jsonb, body,
+           gen_random_uuid(), 1, at, at + interval '20 ms', at + interval '20 ms' + interval '30 days'
+    FROM (SELECT n, at, growth.scope(n) AS who, growth.key_of(version, at) AS key, growth.body(n) AS body
+          FROM (SELECT n, now() - interval '31 days' + n * (interval '31 days' / total) AS at
+                FROM generate_series(low, high) AS n OFFSET 0) AS timed OFFSET 0) AS numbered
+$$;

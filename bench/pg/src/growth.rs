@@ -1,14 +1,14 @@
-//! What becomes of claims and replays as the records grow, what a record takes, and whether a purge
-//! is felt. Writes docs/benchmarks/growth.md.
+//! What becomes of claims and replays as the records grow, what a record takes, whether a purge is
+//! felt, and what the order of keys costs. Writes docs/benchmarks/growth.md and growth.svg.
 //!
 //! Each latency is taken next to those of what it is compared with, in the same run of pgbench, which
 //! changes between them at random: what else the machine does meets all. The floor's table of keys
 //! has the same records as ours.
 
-use crate::growth_page;
-use crate::lab::Lab;
+use crate::lab::{self, Lab};
 use crate::pgbench::{self, Protocol, Setting};
 use crate::stats::quantile;
+use crate::{growth_order, growth_page, plot};
 use pg_idempotency_tests::cluster::Cluster;
 use pg_idempotency_tests::database::Database;
 use pg_idempotency_tests::session::{Role, Session};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 pub const RECORDS: RangeInclusive<u64> = 10_000..=17_000_000;
 
 /// Fewer records are a trial: the page is not written.
-const WORTH_A_PAGE: u64 = 10_000_000;
+const WORTH_A_PAGE: u64 = 4_000_000;
 
 const ALONE: Setting =
     Setting { clients: 1, protocol: Protocol::Prepared, synchronous_commit: false };
@@ -35,7 +35,7 @@ const BEFORE: u32 = 20_000;
 const SLICE: u32 = 2_000;
 
 /// Rows that are filled in by one statement.
-const CHUNK: u64 = 250_000;
+pub const CHUNK: u64 = 250_000;
 
 /// Ours, the floor, and the business insert in its transaction.
 const CREATES: [&str; 3] = ["growth-create", "growth-floor", "growth-bare"];
@@ -45,23 +45,37 @@ const REPLAYS: [&str; 3] = ["growth-replay", "growth-select", "growth-no-table"]
 const LOAD: [&str; 2] = ["growth-create", "growth-again"];
 
 /// Fills `rows` records and measures on the way; the note is about the circumstances.
-pub fn run(cluster: &Cluster, rows: u64, note: Option<&str>) {
-    let lab = Lab::new(cluster);
-    lab.database().run(include_str!("../sql/growth.sql"));
-    let growth = Growth { lab: &lab, rows, live: rows / 10 * 9 };
-    let mut filled = 0;
-    let mut stages = Vec::new();
-    for size in [rows / 1000, rows / 10, rows] {
-        growth.fill(filled, size);
-        filled = size;
-        stages.push(growth.stage(size));
-    }
-    let page = growth_page::page(&stages, &growth.purge(), note);
+pub fn run(rows: u64, note: Option<&str>) {
+    let (stages, purge) = grow(rows);
+    let cluster = lab::small_cluster();
+    let orders = growth_order::compare(&laboratory(&cluster), rows);
+    let page = growth_page::page(&stages, &purge, &orders, note);
     println!("{page}");
     if rows >= WORTH_A_PAGE {
-        let path = pg_idempotency_tests::paths::repository().join("docs/benchmarks/growth.md");
-        fs::write(path, page).expect("docs/benchmarks");
+        let folder = pg_idempotency_tests::paths::repository().join("docs/benchmarks");
+        fs::write(folder.join("growth.md"), page).expect("docs/benchmarks");
+        let picture = plot::svg(&growth_order::entries(&orders));
+        fs::write(folder.join("growth.svg"), picture).expect("docs/benchmarks");
     }
+}
+
+fn laboratory(cluster: &Cluster) -> Lab<'_> {
+    let lab = Lab::new(cluster);
+    lab.database().run(include_str!("../sql/growth.sql"));
+    lab
+}
+
+fn grow(rows: u64) -> ([Stage; 3], Purge) {
+    let cluster = lab::cluster();
+    let lab = laboratory(&cluster);
+    let growth = Growth { lab: &lab, rows, live: rows / 10 * 9 };
+    let mut filled = 0;
+    let stages = [rows / 1000, rows / 10, rows].map(|size| {
+        growth.fill(filled, size);
+        filled = size;
+        growth.stage(size)
+    });
+    (stages, growth.purge())
 }
 
 struct Growth<'l, 'c> {

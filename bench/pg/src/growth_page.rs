@@ -1,6 +1,7 @@
 //! The Markdown page of `make bench-growth`.
 
 use crate::growth::{Latency, PerRecord, Purge, Stage};
+use crate::growth_order::{CREATES, Order};
 use std::fmt::Write;
 
 const HEAD: &str = "\
@@ -24,7 +25,21 @@ due; the first one reads everything. The last row is after the purge below: befo
 |---|---|---|
 ";
 
-pub fn page(stages: &[Stage], purge: &Purge, note: Option<&str>) -> String {
+const ORDER: &str = "
+## The order of keys
+
+Records of UUIDv4 keys lie anywhere in the primary key, those of UUIDv7 keys [as they were made](../design/layout.md#the-order).
+Each version has a table of its own, of as many records as the row says, made in the last 31 days and kept for 30, so that those
+of one day have expired. A create is claim and complete, without a business insert. Bytes of WAL are those behind a checkpoint,
+images of pages included: per create, for so many creates, and per record that expired, of the purge and of the VACUUM behind it.
+*Whole life* is their sum, with the first of the creates. *Misses* are blocks of the primary key per create that were not in
+128 MB of buffers, in the last of the creates. Nothing here is a time, so other work on the machine changes nothing.
+
+![WAL by the order of keys](growth.svg)
+
+";
+
+pub fn page(stages: &[Stage], purge: &Purge, orders: &[Order], note: Option<&str>) -> String {
     let note = note.unwrap_or("This run says nothing about its circumstances.");
     let mut page = format!("{HEAD}\n{note}\n");
     latencies(&mut page, "Claim and complete", ["floor", "bare"], stages, |stage| stage.create);
@@ -38,7 +53,25 @@ pub fn page(stages: &[Stage], purge: &Purge, note: Option<&str>) -> String {
     let afterwards = format!("{}, after the purge", grouped(purge.left as u64));
     line(&mut page, &[afterwards, String::new(), format!("{:.1}", purge.idle)]);
     purged(&mut page, purge);
+    in_order(&mut page, orders);
     page
+}
+
+fn in_order(page: &mut String, orders: &[Order]) {
+    let creates = CREATES.map(|count| format!("WAL per create, {}", grouped(count.into())));
+    let _ = write!(
+        page,
+        "{ORDER}| keys | records | {} | misses | purge | vacuum | whole life |\n|---|---|---|---|---|---|---|---|---|\n",
+        creates.join(" | ")
+    );
+    for order in orders {
+        let bytes = |bytes: f64| format!("{bytes:.0}");
+        let mut fields = vec![format!("UUIDv{}", order.version), grouped(order.records)];
+        fields.extend(order.create.map(bytes));
+        fields.push(format!("{:.3}", order.misses));
+        fields.extend([order.purge, order.vacuum, order.life()].map(bytes));
+        line(page, &fields);
+    }
 }
 
 fn latencies(

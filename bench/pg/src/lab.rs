@@ -25,6 +25,11 @@ pub fn cluster() -> Cluster {
     Cluster::start("bench", &SETTINGS)
 }
 
+/// The same with the buffers that PostgreSQL has by default, where an index may be larger than they are.
+pub fn small_cluster() -> Cluster {
+    Cluster::start("bench", &[&SETTINGS[..], &["shared_buffers = 128MB"]].concat())
+}
+
 /// How many finished records every table of keys starts with; their keys are 1, 2, 3 and so on.
 pub const RECORDS: u32 = 10_000;
 

@@ -18,6 +18,7 @@ mod arguments;
 mod check;
 mod duplicates;
 mod growth;
+mod growth_order;
 mod growth_page;
 mod instructions;
 mod key_sizes;
@@ -60,7 +61,7 @@ fn run(task: Task) -> ExitCode {
             instructions::count(&scripts, &circumstances);
         }
         Task::KeySizes => key_sizes::compare(&Lab::empty(&lab::cluster())),
-        Task::Growth { records, note } => growth::run(&lab::cluster(), records, note.as_deref()),
+        Task::Growth { records, note } => growth::run(records, note.as_deref()),
     }
     ExitCode::SUCCESS
 }
