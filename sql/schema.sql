@@ -53,14 +53,16 @@ COMMENT ON COLUMN idempotency.records.expires_at IS 'From when on the record cou
 SELECT pg_catalog.pg_extension_config_dump('idempotency.records', '');
 
 CREATE TABLE idempotency.operations (
-    operation text COLLATE "C" NOT NULL,
-    settings  jsonb NOT NULL,
+    operation       text COLLATE "C" NOT NULL,
+    settings        jsonb NOT NULL,
+    past_retentions jsonb NOT NULL DEFAULT '[]',
     CONSTRAINT operations_pkey PRIMARY KEY (operation)
 ) USING heap;
 COMMENT ON TABLE idempotency.operations IS 'Settings of operations that differ from the defaults; changed by idempotency_configure';
 COMMENT ON CONSTRAINT operations_pkey ON idempotency.operations IS 'One row per operation';
 COMMENT ON COLUMN idempotency.operations.operation IS 'The operation';
 COMMENT ON COLUMN idempotency.operations.settings IS 'Its settings: an object, a setting that is not there has its default';
+COMMENT ON COLUMN idempotency.operations.past_retentions IS 'Earlier retentions that still refuse keys, with the time until which each was in force, in milliseconds since 1970';
 
 -- Names, not OIDs: they survive pg_upgrade and a relation that is dropped and created again.
 CREATE TABLE idempotency.resource_types (

@@ -65,6 +65,11 @@ impl Cluster {
         Cluster::prepared(name, |server| server.configure(settings))
     }
 
+    /// A cluster of one's own whose postmaster is run by this program with these arguments.
+    pub fn start_by(name: &str, wrapper: Vec<String>) -> Cluster {
+        Cluster::prepared(name, |server| server.run_by(wrapper))
+    }
+
     /// A cluster of one's own that listens on a port of 127.0.0.1 too.
     pub fn start_listening(name: &str) -> Cluster {
         Cluster::prepared(name, Server::listen)

@@ -20,6 +20,7 @@ pub mod interleaving;
 pub mod isolation;
 pub mod lease;
 pub mod model;
+pub mod moved_clock;
 pub mod moves;
 pub mod objects;
 pub mod operation;

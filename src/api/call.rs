@@ -4,8 +4,9 @@ use std::rc::Rc;
 
 use idempotency_core::decide::{Compare, Request};
 use idempotency_core::identity::{Identity, MAX_BYTES};
-use idempotency_core::policy::{Anonymous, FingerprintRule, LateRetry, Mode, Policy, Retention};
-use idempotency_core::{Micros, key};
+use idempotency_core::key;
+use idempotency_core::late::{self, MAX_AHEAD};
+use idempotency_core::policy::{Anonymous, FingerprintRule, LateRetry, Mode, Policy};
 
 use uuid::Uuid;
 
@@ -14,9 +15,6 @@ use crate::convert::args::Text;
 use crate::error::Error;
 use crate::session::xact;
 use crate::store::settings;
-
-/// How far a key's own time may lie ahead of ours: clocks differ. Microseconds.
-const MAX_AHEAD: Micros = 5 * 60 * 1_000_000;
 
 /// The length of a fingerprint, in bytes.
 const FINGERPRINT_BYTES: usize = 32;
@@ -99,6 +97,16 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// The same call with the settings as they are now. Whoever waited for a key, or found that its
+    /// record is gone, must not decide by settings that were changed before that.
+    ///
+    /// # Errors
+    /// As for [`settings::policy`].
+    pub fn renewed(&self) -> Result<Self, Error> {
+        settings::take_in_changes();
+        Ok(Self { policy: settings::policy(self.operation)?, ..*self })
+    }
+
     /// The request as the decision table sees it.
     pub fn request<'f>(
         &'f self,
@@ -106,16 +114,10 @@ impl<'a> Call<'a> {
         fingerprint: Option<&'f [u8]>,
         token: Option<Uuid>,
     ) -> Request<'f> {
-        let key_expires_at = match self.policy.retention {
-            Retention::For(span) => {
-                self.key_time(&identity.key).map(|time| clock::plus(time, span))
-            }
-            Retention::Forever => None,
-        };
         Request {
             operation: self.operation,
             fingerprint: self.compare(fingerprint),
-            key_expires_at,
+            refused_from: self.policy.refused_from(&identity.key),
             token,
             on_lease_expiry: self.policy.on_lease_expiry,
         }
@@ -148,14 +150,10 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The key's own time, where the operation looks at it.
-    fn key_time(&self, key: &str) -> Option<Micros> {
-        let looks = self.policy.late_retry == LateRetry::Refuse;
-        key::uuidv7_millis(key).filter(|_| looks).map(clock::from_unix_millis)
-    }
-
     fn is_from_the_future(&self, key: &str) -> bool {
-        self.key_time(key).is_some_and(|time| time > clock::now().saturating_add(MAX_AHEAD))
+        let latest = || clock::now().saturating_add(MAX_AHEAD);
+        self.policy.late_retry == LateRetry::Refuse
+            && late::key_time(key).is_some_and(|time| time > latest())
     }
 }
 

@@ -122,6 +122,7 @@ pub fn claim_identity(
     // have changed all the same: time has passed.
     let nothing_new = now::completions() == before;
     let found = if nothing_new { found } else { look(&identity)? };
+    let call = &call.renewed()?;
     match next(call, &identity, fingerprint, terms, &found)? {
         Next::Execute => execute(call, identity, fingerprint, terms, found),
         Next::Resume => resume(&identity, terms, found),

@@ -2,12 +2,10 @@
 
 use std::ffi::CStr;
 
-use idempotency_core::Micros;
 use idempotency_core::body::MAX_READ;
 use idempotency_core::completion::{self, Completion, Decided, is_success};
 use idempotency_core::held::{Claim, NotHeld, State};
-use idempotency_core::key::uuidv7_millis;
-use idempotency_core::policy::{BodyFormat, Form, LateRetry, Retention};
+use idempotency_core::policy::{BodyFormat, Form};
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 
@@ -165,6 +163,7 @@ fn row(
 ) -> Row {
     use records::Column::*;
     let completed_at = clock::now();
+    let expires_at = claim.policy.expires_at(&claim.identity.key, completed_at);
     let is_response = claim.policy.form == Form::Response;
     let kept = || answer.jsonb(&answer.headers.clone().without_representation());
     let headers = if is_response { sent } else { kept() };
@@ -176,15 +175,5 @@ fn row(
         .with(ResourceId, answer.resource_id.map(datum::text))
         .with(Withheld, withheld.map(datum::text))
         .with(CompletedAt, Some(completed_at.into()))
-        .with(ExpiresAt, expires_at(claim, completed_at).map(pg_sys::Datum::from))
-}
-
-/// Completion plus retention; where late retries are refused, not before the key itself is too old.
-fn expires_at(claim: &Claim, completed_at: Micros) -> Option<Micros> {
-    let Retention::For(span) = claim.policy.retention else { return None };
-    let key_time = match claim.policy.late_retry {
-        LateRetry::Refuse => uuidv7_millis(&claim.identity.key).map(clock::from_unix_millis),
-        LateRetry::Execute => None,
-    };
-    Some(clock::plus(completed_at.max(key_time.unwrap_or(completed_at)), span))
+        .with(ExpiresAt, expires_at.map(pg_sys::Datum::from))
 }

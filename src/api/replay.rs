@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::store::leases::{self, LeaseRow};
 use crate::store::now;
 use crate::store::records::{self, Row};
-use idempotency_core::decide::{Compare, Request, decide};
+use idempotency_core::decide::{Compare, Decision, decide};
 use idempotency_core::identity::Identity;
 
 /// `sql/functions/replay.sql`.
@@ -56,13 +56,17 @@ fn look(
     identity: &Identity,
     fingerprint: Option<&[u8]>,
 ) -> Result<Outcome, Error> {
-    let mut request = Request { key_expires_at: None, ..call.request(identity, fingerprint, None) };
+    let mut request = call.request(identity, fingerprint, None);
     if fingerprint.is_none() {
         request.fingerprint = Compare::Skip;
     }
     let (row, lease) = read(identity)?;
     let record = row.as_ref().map(|row| row.record(lease.map(|row| row.lease)));
-    let decision = decide(record.as_ref(), &request, clock::now());
+    let decision = match decide(record.as_ref(), &request, clock::now()) {
+        // Whether it was executed may be known elsewhere.
+        Decision::Expired => Decision::Claim,
+        decision => decision,
+    };
     let answered = answer::decided(decision, row.as_ref(), &call.policy)?;
     Ok(answered.unwrap_or_else(|| Outcome::new("unknown")))
 }

@@ -2,11 +2,9 @@
 
 use std::cell::RefCell;
 
-use idempotency_core::Micros;
+use idempotency_core::{Micros, calendar};
 use pgrx::pg_sys;
 use uuid::{Builder, Uuid};
-
-use crate::clock;
 
 /// The random bits of a UUIDv7, in bytes.
 const RANDOM: usize = 10;
@@ -22,7 +20,7 @@ thread_local! {
 /// comes from the server's strong source.
 pub fn new(now: Micros) -> Uuid {
     let random = RANDOM_PARTS.with_borrow_mut(Vec::pop).unwrap_or_else(draw);
-    Builder::from_unix_timestamp_millis(clock::to_unix_millis(now), &random).into_uuid()
+    Builder::from_unix_timestamp_millis(calendar::to_unix_millis(now), &random).into_uuid()
 }
 
 /// Fills the stock, and takes one of it.

@@ -14,7 +14,7 @@ use pgrx::prelude::*;
 use super::relation::Table;
 use super::walk::Walk;
 use super::write::{self, Locked, Target};
-use super::{leases, records, stretches};
+use super::{leases, records, settings, stretches};
 use crate::clock;
 use crate::error::Error;
 
@@ -34,7 +34,8 @@ const STRETCHES: usize = 64;
 /// 55000 where a table is not as this library expects.
 pub fn batch(max_rows: usize) -> Result<usize, Error> {
     let now = clock::now();
-    let records = delete_records(now, max_rows)?;
+    // Where somebody is just changing settings, it is not certain which keys are too late.
+    let records = if settings::hold_still()? { delete_records(now, max_rows)? } else { 0 };
     let leases = delete_leases(now.saturating_sub(LATE_WORKERS), max_rows - records)?;
     Ok(records + leases)
 }
@@ -55,7 +56,8 @@ fn delete_records(now: Micros, max_rows: usize) -> Result<usize, Error> {
                     break;
                 }
                 if stretch.take(&map, on_map, slot) {
-                    let again = sweep(&records, on_records, stretch.number, blocks, now, &mut left);
+                    let again =
+                        sweep(&records, on_records, stretch.number, blocks, now, &mut left)?;
                     stretch.note(again, &map, on_map, slot)?;
                 }
             }
@@ -84,8 +86,9 @@ unsafe fn sweep(
     blocks: u32,
     now: Micros,
     left: &mut usize,
-) -> Option<Micros> {
-    let first = stretch.checked_mul(stretches::BLOCKS).filter(|first| *first < blocks)?;
+) -> Result<Option<Micros>, Error> {
+    let first = stretch.checked_mul(stretches::BLOCKS).filter(|first| *first < blocks);
+    let Some(first) = first else { return Ok(None) };
     let length = stretches::BLOCKS.min(blocks - first);
     let mut again = now.saturating_add(stretches::LOOK_AGAIN);
     // SAFETY: the target is the table's, which reaches behind the stretch.
@@ -94,6 +97,8 @@ unsafe fn sweep(
         while let Some(slot) = walk.next() {
             check_for_interrupts!();
             let Some(expires_at) = records::expires_at(slot) else { continue };
+            let expires_at =
+                if expires_at <= now { purged_from(slot, expires_at)? } else { expires_at };
             let is_over = expires_at <= now && records::is_finished(slot);
             let may_go = is_over && *left > 0;
             if may_go
@@ -111,7 +116,19 @@ unsafe fn sweep(
         }
         walk.end();
     }
-    Some(again)
+    Ok(Some(again))
+}
+
+/// From when on an expired record may be purged: its key must be too late by its own time, as far as that
+/// decides. An operation without a row refuses nothing.
+unsafe fn purged_from(
+    slot: *mut pg_sys::TupleTableSlot,
+    expires_at: Micros,
+) -> Result<Micros, Error> {
+    // SAFETY: the slot has a record.
+    let (operation, key, completed_at) = unsafe { records::completion(slot) };
+    let policy = settings::listed(&operation)?;
+    Ok(policy.map_or(expires_at, |policy| policy.purged_from(&key, completed_at, expires_at)))
 }
 
 /// Rows of leases that ended before `until`, the oldest first.

@@ -272,6 +272,20 @@ pub unsafe fn expires_at(slot: *mut pg_sys::TupleTableSlot) -> Option<Micros> {
     unsafe { walk::column(slot, Column::ExpiresAt.number()).map(|at| at.value() as Micros) }
 }
 
+/// Operation, key and time of the completion.
+///
+/// # Safety
+/// The slot has a record.
+pub unsafe fn completion(slot: *mut pg_sys::TupleTableSlot) -> (String, String, Micros) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let text = |column: Column| walk::text(slot, column.number());
+        let completed_at = walk::column(slot, Column::CompletedAt.number());
+        let completed_at = completed_at.map_or(Micros::MAX, |at| at.value() as Micros);
+        (text(Column::Operation), text(Column::Key), completed_at)
+    }
+}
+
 /// The token of the claim.
 ///
 /// # Safety

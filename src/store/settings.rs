@@ -9,13 +9,15 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use idempotency_core::policy::{Mode, Policy};
+use idempotency_core::late::{self, Past};
+use idempotency_core::policy::{Mode, Policy, Retention};
 use idempotency_core::settings;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 use serde_json::{Map, Value};
 
 use super::relation::{Layout, Table};
+use crate::clock;
 use crate::convert::datum;
 use crate::convert::returned::Done;
 use crate::convert::settings::{Checks, Server};
@@ -23,8 +25,11 @@ use crate::error::Error;
 use crate::guc::{self, Unlisted};
 use crate::once::Once;
 
-static OPERATIONS: Layout =
-    Layout { name: c"operations", columns: &[pg_sys::TEXTOID, pg_sys::JSONBOID], survives: true };
+static OPERATIONS: Layout = Layout {
+    name: c"operations",
+    columns: &[pg_sys::TEXTOID, pg_sys::JSONBOID, pg_sys::JSONBOID],
+    survives: true,
+};
 static RESOURCE_TYPES: Layout =
     Layout { name: c"resource_types", columns: &[pg_sys::TEXTOID; 5], survives: true };
 
@@ -99,24 +104,29 @@ pub fn resource_type(name: &str) -> Result<Option<Rc<ResourceType>>, Error> {
 pub fn configure(operation: &str, patch: Map<String, Value>) -> Result<Value, Error> {
     // Nobody else may read and write in between.
     let table = Table::open(&OPERATIONS, pg_sys::ShareRowExclusiveLock)?;
-    let before = table.find::<2>(datum::text(operation));
-    let before = before.map(|row| settings_of(&row)).transpose()?.unwrap_or_default();
-    let check_before = before.get(COMPLETION_CHECK).cloned();
-    let after =
-        settings::patch(before, patch).map_err(|fault| Error::setting(operation, &fault))?;
+    let fault = |fault| Error::setting(operation, &fault);
+    let row = table.find::<3>(datum::text(operation));
+    let before = row.as_ref().map(settings_of).transpose()?.unwrap_or_default();
+    let past = row.as_ref().map(past_of).transpose()?.unwrap_or_default();
+    let (retention, check_before) = (retention_of(&before), before.get(COMPLETION_CHECK).cloned());
+    let after = settings::patch(before, patch).map_err(fault)?;
     let changes_check = after.get(COMPLETION_CHECK) != check_before.as_ref();
     if changes_check && !is_owner(&table) {
         return Err(Error::check_of_another());
     }
     let checks = if changes_check { Checks::Functions } else { Checks::Nothing };
-    settings::read(&after, &Server(checks)).map_err(|fault| Error::setting(operation, &fault))?;
+    let policy = settings::read(&after, &Server(checks)).map_err(fault)?;
+    // Read under the lock: no purge acts by the old settings from now on.
+    let past = late::replaced(past, retention, policy.retention, clock::now());
     let after = Value::Object(after);
-    let arguments = [datum::text_arg(operation), datum::jsonb_arg(&after)];
+    let past = settings::write_past(&past);
+    let arguments = [datum::text_arg(operation), datum::jsonb_arg(&after), datum::jsonb_arg(&past)];
     table.as_owner(|| {
         write(
             &table,
-            "INSERT INTO idempotency.operations (operation, settings) VALUES ($1, $2) \
-             ON CONFLICT (operation) DO UPDATE SET settings = excluded.settings",
+            "INSERT INTO idempotency.operations (operation, settings, past_retentions) VALUES ($1, $2, $3) \
+             ON CONFLICT (operation) DO UPDATE SET settings = excluded.settings, \
+             past_retentions = excluded.past_retentions",
             &arguments,
         )
     })?;
@@ -131,6 +141,37 @@ const COMPLETION_CHECK: &str = "completion_check";
 fn is_owner(table: &Table) -> bool {
     // SAFETY: both roles exist.
     unsafe { pg_sys::has_privs_of_role(pg_sys::GetUserId(), table.owner()) }
+}
+
+/// Keeps [`configure`] waiting until the transaction ends, and takes in what it changed before. False where
+/// somebody is just changing settings: nothing is waited for.
+///
+/// # Errors
+/// 55000 where the table is not as this library expects.
+pub fn hold_still() -> Result<bool, Error> {
+    let table = Table::open(&OPERATIONS, pg_sys::AccessShareLock)?;
+    // SAFETY: the table is open. The mode stands against that of `configure`. PostgreSQL sends the messages
+    // about a change before it lets go of the locks, and takes them in when a lock is won.
+    let holds = unsafe {
+        pg_sys::ConditionalLockRelation(table.relation(), pg_sys::RowExclusiveLock as i32)
+    };
+    table.close();
+    Ok(holds)
+}
+
+/// Takes in what others have changed and committed.
+pub fn take_in_changes() {
+    // SAFETY: we are in a transaction and hold no borrow that the callback would want.
+    unsafe { pg_sys::AcceptInvalidationMessages() }
+}
+
+/// The settings of an operation that has a row.
+///
+/// # Errors
+/// As for [`policy`].
+pub fn listed(operation: &str) -> Result<Option<Rc<Policy>>, Error> {
+    let policy = policy(operation)?;
+    Ok(is_listed(operation).then_some(policy))
 }
 
 /// Registers where the resources of a type are.
@@ -216,19 +257,38 @@ fn watch(table: pg_sys::Oid) {
     });
 }
 
-fn read_policy(row: &[Option<pg_sys::Datum>; 2]) -> Result<Rc<Policy>, Error> {
+fn read_policy(row: &[Option<pg_sys::Datum>; 3]) -> Result<Rc<Policy>, Error> {
     let policy = settings::read(&settings_of(row)?, &Server(Checks::Nothing));
-    policy.map(Rc::new).map_err(|fault| Error::setting(&text(row[0]), &fault))
+    let policy = policy.map_err(|fault| Error::setting(&text(row[0]), &fault))?;
+    Ok(Rc::new(Policy { past: past_of(row)?, ..policy }))
 }
 
-fn settings_of(row: &[Option<pg_sys::Datum>; 2]) -> Result<Map<String, Value>, Error> {
-    // SAFETY: the column is a jsonb, checked when the table was opened.
-    let json = row[1].map(|settings| unsafe { datum::jsonb_text(settings) });
-    let json = json.map(|json| json.ok_or_else(Error::stored_not_encoded)).transpose()?;
-    match json.and_then(|json| serde_json::from_str(json).ok()) {
+fn settings_of(row: &[Option<pg_sys::Datum>; 3]) -> Result<Map<String, Value>, Error> {
+    match json(row[1])? {
         Some(Value::Object(settings)) => Ok(settings),
         _ => Err(Error::setting(&text(row[0]), &settings::Fault::not_an_object())),
     }
+}
+
+fn past_of(row: &[Option<pg_sys::Datum>; 3]) -> Result<Vec<Past>, Error> {
+    let past = json(row[2])?.unwrap_or_default();
+    settings::read_past(&past, &Server(Checks::Nothing))
+        .map_err(|fault| Error::setting(&text(row[0]), &fault))
+}
+
+/// The retention among settings that may make no sense otherwise.
+fn retention_of(settings: &Map<String, Value>) -> Retention {
+    let retention = settings.iter().filter(|(name, _)| *name == "retention");
+    let retention = retention.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let policy = settings::read(&retention, &Server(Checks::Nothing));
+    policy.map_or(Retention::Forever, |policy| policy.retention)
+}
+
+fn json(column: Option<pg_sys::Datum>) -> Result<Option<Value>, Error> {
+    // SAFETY: the column is a jsonb, checked when the table was opened.
+    let json = column.map(|json| unsafe { datum::jsonb_text(json) });
+    let json = json.map(|json| json.ok_or_else(Error::stored_not_encoded)).transpose()?;
+    Ok(json.and_then(|json| serde_json::from_str(json).ok()))
 }
 
 fn read_resource_type(row: &[Option<pg_sys::Datum>; 5]) -> Result<Rc<ResourceType>, Error> {

@@ -2,7 +2,7 @@
 //!
 //! | found | same operation | same fingerprint | further | decision |
 //! |---|---|---|---|---|
-//! | nothing, or an expired record | | | the key is too old | [`Decision::Expired`] |
+//! | nothing, or an expired record | | | the key is too late | [`Decision::Expired`] |
 //! | nothing, or an expired record | | | | [`Decision::Claim`] |
 //! | a record | no | | | [`Decision::Mismatch`] |
 //! | a record | yes | no | | [`Decision::Mismatch`] |
@@ -37,8 +37,8 @@ pub struct Request<'a> {
     pub operation: &'a str,
     /// Its fingerprint.
     pub fingerprint: Compare<'a>,
-    /// From when on the key is too old to be executed, by its own time; `None`: never.
-    pub key_expires_at: Option<Micros>,
+    /// From when on the key is refused as too late; `None`: late retries are executed.
+    pub refused_from: Option<Micros>,
     /// The token of the caller's own lease.
     pub token: Option<Uuid>,
     /// What happens to a lease that has run out.
@@ -80,9 +80,9 @@ pub enum Decision<'a> {
 /// Decides a call. `now` is the database's clock, in microseconds, read after the look-up (and
 /// after the lock was won, where there was one).
 pub fn decide<'a>(found: Option<&Record<'a>>, request: &Request<'_>, now: Micros) -> Decision<'a> {
-    let Some(record) = found.filter(|record| !record.is_expired(now)) else {
-        let too_old = request.key_expires_at.is_some_and(|expires_at| expires_at <= now);
-        return if too_old { Decision::Expired } else { Decision::Claim };
+    let Some(record) = found.filter(|record| !record.is_expired(request.refused_from, now)) else {
+        let is_late = request.refused_from.is_some_and(|refused_from| refused_from <= now);
+        return if is_late { Decision::Expired } else { Decision::Claim };
     };
     if let Some(difference) = difference(record, request) {
         return Decision::Mismatch(difference);
@@ -128,7 +128,7 @@ mod tests {
     const REQUEST: Request<'_> = Request {
         operation: "create",
         fingerprint: Compare::Skip,
-        key_expires_at: None,
+        refused_from: None,
         token: None,
         on_lease_expiry: OnLeaseExpiry::Retry,
     };
@@ -194,17 +194,22 @@ mod tests {
     }
 
     #[test]
-    fn nothing_found_is_a_claim_unless_the_key_is_too_old() {
-        for (key_expires_at, expected) in [
+    fn nothing_found_is_a_claim_unless_the_key_is_too_late() {
+        for (refused_from, expected) in [
             (None, Decision::Claim),
             (Some(NOW + 1), Decision::Claim),
             (Some(NOW), Decision::Expired),
             (Some(NOW - 1), Decision::Expired),
         ] {
-            let request = Request { key_expires_at, ..REQUEST };
+            let request = Request { refused_from, ..REQUEST };
             assert_eq!(decide(None, &request, NOW), expected);
             let expired = record(finished(None, Some(NOW)));
-            assert_eq!(decide(Some(&expired), &request, NOW), expected);
+            // A key that is refused, but not yet, is not claimed for the second time.
+            let again = match refused_from {
+                Some(refused_from) if refused_from > NOW => Decision::Replay,
+                _ => expected,
+            };
+            assert_eq!(decide(Some(&expired), &request, NOW), again);
             let live = record(finished(None, Some(NOW + 1)));
             assert_eq!(decide(Some(&live), &request, NOW), Decision::Replay);
         }

@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 
 pub mod body;
+pub mod calendar;
 pub mod completion;
 pub mod decide;
 pub mod fingerprint;
@@ -13,6 +14,7 @@ pub mod headers;
 pub mod held;
 pub mod identity;
 pub mod key;
+pub mod late;
 pub mod lease;
 pub mod order;
 pub mod policy;

@@ -1,6 +1,9 @@
 //! An operation's settings.
 
+use serde_json::{Map, Value};
+
 use crate::key;
+use crate::late::Past;
 
 /// Whether the operation looks at keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,8 +87,8 @@ pub enum OnLeaseExpiry {
     Hold,
 }
 
-/// A length of time as PostgreSQL's `interval` has it: how long months and days are depends on
-/// where they are added (timestamp.h).
+/// A length of time as PostgreSQL's `interval` has it (timestamp.h): how long months are depends on
+/// what they are added to ([`crate::calendar::plus`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Months.
@@ -133,6 +136,8 @@ pub struct Policy {
     pub max_waiters: Option<i32>,
     /// How long a record is kept.
     pub retention: Retention,
+    /// How long records were kept earlier, as far as it matters, the oldest first.
+    pub past: Vec<Past>,
     /// What is done with a key that comes too late.
     pub late_retry: LateRetry,
     /// What happens to a lease that has run out.
@@ -147,6 +152,8 @@ pub struct Policy {
     pub mismatch_status: i32,
     /// The status of an answer while the key is held.
     pub in_progress_status: i32,
+    /// What the policy was read from: the settings that are set.
+    pub set: Map<String, Value>,
 }
 
 impl Default for Policy {
@@ -165,6 +172,7 @@ impl Default for Policy {
             wait_ms: None,
             max_waiters: None,
             retention: Retention::Forever,
+            past: Vec::new(),
             late_retry: LateRetry::Execute,
             on_lease_expiry: OnLeaseExpiry::Retry,
             completion_check: None,
@@ -172,6 +180,7 @@ impl Default for Policy {
             invalid_status: 400,
             mismatch_status: 422,
             in_progress_status: 409,
+            set: Map::new(),
         }
     }
 }

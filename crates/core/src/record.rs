@@ -29,11 +29,13 @@ pub enum State<'a> {
 }
 
 impl Record<'_> {
-    /// Whether the record counts as absent. At the very instant of expiry it does.
-    pub fn is_expired(&self, now: Micros) -> bool {
+    /// Whether the record counts as absent. At the very instant of expiry it does, but not before its
+    /// key is refused as too late, from `refused_from` on; `None`: late retries are executed.
+    pub fn is_expired(&self, refused_from: Option<Micros>, now: Micros) -> bool {
         match self.state {
             State::Finished { expires_at, .. } => {
-                expires_at.is_some_and(|expires_at| expires_at <= now)
+                let is_over = expires_at.is_some_and(|expires_at| expires_at <= now);
+                is_over && refused_from.is_none_or(|refused_from| refused_from <= now)
             }
             State::Leased(_) => false,
         }
@@ -52,15 +54,25 @@ mod tests {
             fingerprint: None,
             state: State::Finished { withheld: None, expires_at },
         };
-        assert!(!finished(None).is_expired(i64::MAX));
-        let until_ten = finished(Some(10));
-        assert!(!until_ten.is_expired(9) && until_ten.is_expired(10) && until_ten.is_expired(11));
+        assert!(!finished(None).is_expired(None, i64::MAX));
+        let until_ten = |now| finished(Some(10)).is_expired(None, now);
+        assert!(!until_ten(9) && until_ten(10) && until_ten(11));
+    }
+
+    /// Catches a record that is gone while its key can still be claimed.
+    #[test]
+    fn a_record_counts_until_its_key_is_refused() {
+        let state = State::Finished { withheld: None, expires_at: Some(10) };
+        let record = Record { operation: "o", fingerprint: None, state };
+        assert!(!record.is_expired(Some(20), 19) && record.is_expired(Some(20), 20));
+        assert!(!record.is_expired(Some(Micros::MAX), i64::MAX - 1));
+        assert!(!record.is_expired(Some(5), 9) && record.is_expired(Some(5), 10));
     }
 
     #[test]
     fn a_lease_that_ran_out_does_not_make_the_record_absent() {
         let lease = Lease { token: Uuid::nil(), deadline: 10 };
         let leased = Record { operation: "o", fingerprint: None, state: State::Leased(lease) };
-        assert!(!leased.is_expired(11));
+        assert!(!leased.is_expired(None, 11));
     }
 }

@@ -5,9 +5,11 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 
+use crate::calendar::{from_unix_millis, to_unix_millis};
 use crate::headers::can_mark;
 use crate::identity::MAX_BYTES;
 use crate::key::{Format, Quoting};
+use crate::late::Past;
 use crate::policy::{
     Anonymous, BodyFormat, FingerprintRule, Form, LateRetry, Mode, OnLeaseExpiry, Policy,
     Retention, Span,
@@ -108,7 +110,39 @@ pub fn read(settings: &Map<String, Value>, types: &dyn Types) -> Result<Policy, 
             .map_err(|allowed| Fault { setting: name.clone(), allowed })?;
     }
     check_together(&policy)?;
+    policy.set = settings.clone();
     Ok(policy)
+}
+
+/// Earlier retentions, as [`write_past`] writes them: `[{"until": 1780272000000, "retention": "1 day"}]`, the
+/// time in milliseconds since 1970.
+///
+/// # Errors
+/// A [`Fault`] where they are anything else.
+pub fn read_past(past: &Value, types: &dyn Types) -> Result<Vec<Past>, Fault> {
+    let one = |past: &Value| {
+        let retention = past["retention"].as_str().and_then(|text| types.interval(text))?;
+        Some(Past { until: from_unix_millis(past["until"].as_u64()?), retention })
+    };
+    let all = past.as_array().and_then(|past| past.iter().map(one).collect());
+    all.ok_or_else(|| Fault {
+        setting: "past_retentions".into(),
+        allowed: "as idempotency_configure writes them".into(),
+    })
+}
+
+/// Earlier retentions as they are kept beside the settings.
+pub fn write_past(past: &[Past]) -> Value {
+    let one = |past: &Past| {
+        let Span { months, days, micros } = past.retention;
+        let parts =
+            [(i64::from(months), "months"), (i64::from(days), "days"), (micros, "microseconds")];
+        let parts = parts.iter().filter(|(number, _)| *number != 0);
+        let retention: Vec<String> =
+            parts.map(|(number, unit)| format!("{number} {unit}")).collect();
+        json!({"until": to_unix_millis(past.until), "retention": retention.join(" ")})
+    };
+    Value::Array(past.iter().map(one).collect())
 }
 
 fn preset(name: &Value) -> Result<Map<String, Value>, Fault> {

@@ -32,6 +32,7 @@ mod in_progress;
 mod interrupted;
 mod invalid_bytes;
 mod isolation;
+mod late;
 mod leases;
 mod leases_abandoned;
 mod leases_crash;

@@ -202,8 +202,12 @@ fn a_key_from_the_future_is_invalid() {
         assert!(invalid.text().contains("future"), "{invalid}");
         assert_eq!(session.call(replay(&key)), invalid);
     }
+    // A key that is older than a change keeps the shorter retention.
     configure(&db, json!({"retention": "forever"}));
     assert_invalid(&session.call(claim(uuid_v7(&db, "6 minutes"))), 400, "invalid_format");
+    session.call(claim(uuid_v7(&db, "-10 years"))).expect("expired");
+    let db = late_retries_refused("forever");
+    let mut session = db.session("session");
     session.call(claim(uuid_v7(&db, "-10 years"))).expect("claimed");
 }
 

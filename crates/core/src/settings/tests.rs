@@ -29,14 +29,15 @@ fn nothing_set_is_the_default() {
 
 #[test]
 fn every_setting() {
-    let policy = settings(json!({
+    let all = json!({
         "mode": "required", "anonymous": "error", "key_space": "orders", "key_format": "uuidv7",
         "key_quoting": "quoted", "key_min_length": 2, "key_max_length": 64, "fingerprint": "required",
         "form": "resource", "body_format": "strict_json", "kept_statuses": "{[200,300)}", "max_body": 10,
         "retention": "1 day", "late_retry": "refuse", "wait_ms": -1, "max_waiters": 3,
         "completion_check": "app.check", "replay_header": "X-Replay", "invalid_status": 422,
         "mismatch_status": 409, "in_progress_status": 425, "on_lease_expiry": "hold"
-    }));
+    });
+    let policy = settings(all.clone());
     let expected = Policy {
         mode: Mode::Required,
         anonymous: Anonymous::Error,
@@ -53,6 +54,7 @@ fn every_setting() {
         kept: crate::policy::StatusSet(vec![(200, 299)]),
         max_body: Some(10),
         retention: Retention::For(Span { months: 0, days: 1, micros: 0 }),
+        past: Vec::new(),
         late_retry: LateRetry::Refuse,
         wait_ms: Some(-1),
         max_waiters: Some(3),
@@ -62,6 +64,7 @@ fn every_setting() {
         mismatch_status: 409,
         in_progress_status: 425,
         on_lease_expiry: OnLeaseExpiry::Hold,
+        set: object(all),
     };
     assert_eq!(policy, Ok(expected));
 }
@@ -168,4 +171,22 @@ fn a_preset_forgets_what_was_set_before() {
     let after = patch(before.unwrap(), object(json!({"preset": "create"}))).unwrap();
     let fresh = patch(Map::new(), object(json!({"preset": "create"}))).unwrap();
     assert_eq!(after, fresh);
+}
+
+#[test]
+fn earlier_retentions_are_read_as_they_were_written() {
+    let day = Span { months: 0, days: 1, micros: 0 };
+    let written = json!([{"until": 946_684_800_005_u64, "retention": "1 day"}]);
+    let past = vec![Past { until: 5000, retention: day }];
+    assert_eq!(read_past(&written, &Fake), Ok(past));
+    let long = Past { until: 5000, retention: Span { months: 2, days: 1, micros: 7 } };
+    let json =
+        json!([{"until": 946_684_800_005_u64, "retention": "2 months 1 days 7 microseconds"}]);
+    assert_eq!(write_past(&[long]), json);
+    assert_eq!(write_past(&[]), json!([]));
+    for wrong in
+        [json!({}), json!([1]), json!([{"until": -1, "retention": "1 day"}]), json!([{"until": 1}])]
+    {
+        assert_eq!(read_past(&wrong, &Fake).unwrap_err().setting, "past_retentions", "{wrong}");
+    }
 }
