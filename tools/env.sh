@@ -6,8 +6,9 @@
 # tools/* and the Makefile do so themselves. Nothing is created or installed here: tools/setup does that.
 #
 #   PG_MAJOR              PostgreSQL's major version: 15, 16, 17 or 18; 15-assert for a 15 built with assertions
-#   PGRX_PG_CONFIG_PATH   pg_config of our private PostgreSQL tree (tools/postgres-tree): pgrx builds against it
-#   PG_IDEMPOTENCY_PG_BIN the programs of that tree (initdb, postgres, pg_ctl, psql, ...): the tests run these
+#   PGRX_PG_CONFIG_PATH   pg_config of the installed PostgreSQL: pgrx builds against it. It is the same for every
+#                         checkout, so that a copied target/ is not built anew.
+#   PG_IDEMPOTENCY_PG_BIN the programs of our private tree (tools/postgres-tree): the tests run these
 #   PGRX_HOME             pgrx' own settings
 #   PGRX_VERSION          the version that Cargo.toml pins
 #   TOOLS_CACHE           what outlives target/ and is shared by checkouts: cargo-pgrx, PostgreSQL but for 15
@@ -40,9 +41,9 @@ case :$PATH: in *:/usr/sbin:*) ;; *) PATH=$PATH:/usr/sbin ;; esac
 PG_MAJOR=${PG_MAJOR:-15}
 TOOLS_CACHE=${TOOLS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pg_idempotency}
 PGRX_VERSION=$(sed -nE 's/^pgrx = .*"=([0-9.]+)".*/\1/p' "$root/Cargo.toml")
-PGRX_HOME=$root/target/pgrx-home
+PGRX_HOME=$TOOLS_CACHE/pgrx-home
 PG_IDEMPOTENCY_PG_BIN=$(postgres_bindir "$(postgres_tree "$PG_MAJOR")" "$PG_MAJOR")
-PGRX_PG_CONFIG_PATH=$PG_IDEMPOTENCY_PG_BIN/pg_config
+PGRX_PG_CONFIG_PATH=$(postgres_bindir "$(postgres_origin "$PG_MAJOR")" "$PG_MAJOR")/pg_config
 RUST_BACKTRACE=0                       # else pgrx writes backtraces into DETAIL
 USER=${USER:-$(id -un)}                # pgrx' test framework wants it set
 case :$PATH: in

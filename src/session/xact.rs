@@ -58,14 +58,15 @@ pub fn nest_level() -> i32 {
 /// elsewhere. Where it was used before the first claim, ours refuses before anything is committed
 /// there.
 fn register_callbacks() {
-    // SAFETY: both functions are static and match the signatures of xact.h.
     ON_TRANSACTION.with(|once| {
+        // SAFETY: the function is static and has the signature of xact.h. Where memory is short it
+        // raises 53200 before anything is registered.
         once.ensure(|| unsafe {
             pg_sys::RegisterXactCallback(Some(on_transaction), std::ptr::null_mut());
         });
     });
-    // SAFETY: as above.
     ON_SUBTRANSACTION.with(|once| {
+        // SAFETY: as for the transaction's.
         once.ensure(|| unsafe {
             pg_sys::RegisterSubXactCallback(Some(on_subtransaction), std::ptr::null_mut());
         });
