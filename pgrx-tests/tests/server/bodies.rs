@@ -57,7 +57,7 @@ fn bytes_are_replayed_as_they_were() {
 #[test]
 fn text_is_replayed_as_it_was() {
     let db = Database::fresh();
-    for body in [
+    let bodies = [
         "",
         "null",
         "0",
@@ -66,9 +66,10 @@ fn text_is_replayed_as_it_was() {
         "\"\"",
         " { \"b\" : 1.0, \"a\" : 2e0 } ",
         "é \u{1F600} \\x00",
-    ] {
-        let key = format!("text {body}");
-        assert_replayed(&db, key.trim(), complete(200).with("body", body), Some(body.as_bytes()));
+    ];
+    for (n, body) in bodies.iter().enumerate() {
+        let call = complete(200).with("body", *body);
+        assert_replayed(&db, &format!("text {n}"), call, Some(body.as_bytes()));
     }
 }
 
@@ -86,9 +87,10 @@ fn no_body_is_replayed_as_no_body() {
 fn json_is_sent_and_replayed_as_the_same_bytes() {
     let db = Database::fresh();
     let mut session = db.session("session");
-    for value in [Value::Null, json!(0), json!(false), json!({}), json!({"b": [1, 2.50], "a": "é"})]
-    {
-        let key = format!("json {value}");
+    let values =
+        [Value::Null, json!(0), json!(false), json!({}), json!({"b": [1, 2.50], "a": "é"})];
+    for (n, value) in values.into_iter().enumerate() {
+        let key = format!("json {n}");
         let sent = record(&mut session, &key, complete(200).with("body_json", value.clone()));
         assert_eq!(serde_json::from_str::<Value>(sent.text()).expect("JSON"), value);
         assert_eq!(session.call(claim(&key)).expect("replayed").answer(), sent.answer());

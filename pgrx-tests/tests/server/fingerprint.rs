@@ -134,7 +134,7 @@ fn bad_arguments_are_named() {
         ),
         ("idempotency_canonicalize('')", "22032", "unexpected end at byte 0"),
         ("idempotency_parse_key('')", "22023", "too short"),
-        ("idempotency_parse_key('abc', 'uuid')", "22023", "format"),
+        ("idempotency_parse_key('abc', 'uuid')", "22023", "is not a UUID"),
         ("idempotency_parse_key('abc', 'ulid')", "22023", "ulid"),
         ("idempotency_parse_key('abc', max_length => 2)", "22023", "too long"),
         ("idempotency_parse_key('abc', max_length => 0)", "22023", "It is 0"),

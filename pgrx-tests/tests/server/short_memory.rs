@@ -79,7 +79,7 @@ fn a_backend_without_memory_raises_an_error() {
     let db = cluster.database();
     db.run(
         "CREATE FUNCTION check_by_call(scope text, operation text, status integer) RETURNS boolean LANGUAGE plpgsql
-             AS $$ BEGIN EXECUTE coalesce(current_setting('short.call', true), 'SELECT 1'); RETURN true; END $$",
+             SET search_path = public AS $$ BEGIN EXECUTE coalesce(current_setting('short.call', true), 'SELECT 1'); RETURN true; END $$",
     );
     db.run("SELECT idempotency_configure('POST /orders',
                 '{\"body_format\": \"strict_json\", \"wait_ms\": 0, \"completion_check\": \"public.check_by_call\"}')");
@@ -114,11 +114,17 @@ fn a_backend_without_memory_raises_an_error() {
     assert!(done > 30, "and sufficed: {done}");
 }
 
+/// More locks than a claim takes.
+const GIVEN_BACK: usize = 20;
+
 /// A session that has loaded the library and made no claim. PostgreSQL's memory that lasts as long as a
-/// session is so large that its next block is asked of the system, and is filled by so many entries.
-fn session_without_claim(db: &Database<'_>, entries: usize) -> Session {
+/// session has a block that so many locks, and then so many channels, fill: the next block is asked of the
+/// system.
+fn session_without_claim(db: &Database<'_>, locks: usize, channels: usize) -> Session {
     let mut session = db.session_as(Role::Superuser, "without a claim");
     session.run("SET client_min_messages = error; LOAD 'pg_idempotency'");
+    // The list of channels gets room for 512, so that more of them take no room but their names'.
+    (0..300).for_each(|n| listen(&mut session, n));
     session.run("SELECT pg_advisory_lock(i) FROM generate_series(1, 1500) i");
     // All that is allocated once by the first of its kind, but for a claim.
     for lock in 1..=3 {
@@ -126,8 +132,21 @@ fn session_without_claim(db: &Database<'_>, entries: usize) -> Session {
         session.run(&format!("SELECT pg_advisory_unlock({lock})"));
         lasting_memory(&mut session);
     }
-    (0..entries).for_each(|n| session.run(&format!("LISTEN \"c{n:019}\"")));
+    session.run("SELECT pg_advisory_lock(i) FROM generate_series(1, 3) i");
+    (0..locks).for_each(|n| take_lock(&mut session, n));
+    (0..channels).for_each(|n| listen(&mut session, 300 + n));
+    // A claim's own locks find room.
+    session.run(&format!("SELECT pg_advisory_unlock(i) FROM generate_series(1, {GIVEN_BACK}) i"));
     session
+}
+
+fn take_lock(session: &mut Session, n: usize) {
+    session.run(&format!("SELECT pg_advisory_lock({})", 10_000 + n));
+}
+
+/// Takes as much room as the registration of a callback.
+fn listen(session: &mut Session, n: usize) {
+    session.run(&format!("LISTEN \"c{n:019}\""));
 }
 
 fn lasting_memory(session: &mut Session) -> i64 {
@@ -135,16 +154,14 @@ fn lasting_memory(session: &mut Session) -> i64 {
         .value("SELECT total_bytes FROM pg_backend_memory_contexts WHERE name = 'TopMemoryContext'")
 }
 
-/// How many entries fit into the block that is there.
-fn entries_that_fit(db: &Database<'_>) -> usize {
-    let mut session = session_without_claim(db, 0);
-    let before = lasting_memory(&mut session);
-    (0..20_000)
-        .find(|n| {
-            session.run(&format!("LISTEN \"c{n:019}\""));
-            lasting_memory(&mut session) > before
-        })
-        .expect("the block is full some time")
+/// How often `take` finds room in the block that is there.
+fn times_that_fit(session: &mut Session, take: fn(&mut Session, usize)) -> usize {
+    let before = lasting_memory(session);
+    let has_grown = |n: &usize| {
+        take(session, *n);
+        lasting_memory(session) > before
+    };
+    (0..20_000).find(has_grown).expect("the block is full some time")
 }
 
 /// Neither a COMMIT with an open claim nor one behind a savepoint that took the claim goes unnoticed.
@@ -166,10 +183,17 @@ fn is_guarded(db: &Database<'_>, session: &mut Session, key: &str) {
 #[test]
 fn a_session_whose_first_claim_failed_is_guarded() {
     let db = Database::fresh();
-    let most = entries_that_fit(&db);
+    let locks = times_that_fit(&mut session_without_claim(&db, 0, 0), take_lock);
+    // Not those that the measured session had given back, nor the last: sessions are not equal to the byte.
+    let locks = locks - GIVEN_BACK - 5;
+    let channels = times_that_fit(&mut session_without_claim(&db, locks, 0), |session, n| {
+        listen(session, 300 + n);
+    });
+    println!("{locks} locks and {channels} channels fit");
+    assert!(channels < 200, "the list of channels took no room");
     let mut refused = 0;
-    for left in 0..4 {
-        let mut session = session_without_claim(&db, most - left);
+    for left in 0..=channels.min(3) {
+        let mut session = session_without_claim(&db, locks, channels - left);
         limit(session.pid(), 0);
         let key = format!("k{left}");
         match session.attempt(claim(key.as_str())) {

@@ -126,10 +126,10 @@ fn script() -> String {
 fn records_survive_an_update() {
     let script = script();
     let older = format!(
-        "{script}\nDROP FUNCTION idempotency_release(uuid); DROP INDEX idempotency.leases_open;"
+        "{script}\nDROP FUNCTION @extschema@.idempotency_release; DROP INDEX idempotency.leases_open;"
     );
     let release = script
-        .split("CREATE FUNCTION ")
+        .split("CREATE FUNCTION @extschema@.")
         .find(|part| part.starts_with("idempotency_release"))
         .expect("it is there");
     let index = "CREATE INDEX leases_open ON idempotency.leases (deadline) WHERE NOT ended;
@@ -137,7 +137,7 @@ fn records_survive_an_update() {
     let to = format!("0.0.1-records--{}", current());
     let _scripts = Scripts::new(&[
         ("0.0.1-records", &older),
-        (&to, &format!("CREATE FUNCTION {release}\n{index}")),
+        (&to, &format!("CREATE FUNCTION @extschema@.{release}\n{index}")),
     ]);
     let new = objects::of(&fresh());
 
