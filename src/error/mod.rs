@@ -300,9 +300,17 @@ impl Error {
         Self::new(
             "IK003",
             "cannot commit with an unsettled claim",
-            format!("The transaction has written, and {} {}.", named(identity), unsettled(why)),
-            "Roll the transaction back, and complete the claim before COMMIT in the next attempt. Usual causes are: \
-             no BEGIN around claim and complete, a write by middleware, nextval by an ORM, a row lock by authentication.",
+            match why {
+                Unsettled::Forgotten => format!("The {} {}.", named(identity), unsettled(why)),
+                _ => format!(
+                    "The transaction has written, and {} {}.",
+                    named(identity),
+                    unsettled(why)
+                ),
+            },
+            "Roll the transaction back. In the next attempt BEGIN before the claim, and complete or release it before \
+             COMMIT; behind a release nothing may be written. Usual causes are: no BEGIN around claim and complete, a \
+             write by middleware, nextval by an ORM, a row lock by authentication.",
         )
     }
 

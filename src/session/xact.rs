@@ -1,5 +1,5 @@
 //! The claims of the current transaction, kept in step with its savepoints, and the refusal to
-//! commit or prepare writes while one of them is unsettled.
+//! commit or prepare while one of them is unsettled.
 //!
 //! The ledger is never borrowed across a call into the server, which may call us again.
 
@@ -79,12 +79,11 @@ fn register_callbacks() {
 unsafe extern "C-unwind" fn on_transaction(event: pg_sys::XactEvent::Type, _arg: *mut c_void) {
     use pg_sys::XactEvent::*;
     match event {
-        // A transaction that wrote nothing has nothing to lose.
-        XACT_EVENT_PRE_COMMIT if has_transaction_id() => refuse_unsettled(Error::commit_unsettled),
+        XACT_EVENT_PRE_COMMIT => refuse_unsettled(has_transaction_id(), Error::commit_unsettled),
         // Nobody can complete a claim of a prepared transaction, and it would hold its key until
         // somebody ends it. (Besides, PrepareTransaction has assigned a transaction id by now, so
         // whether anything was written can no longer be told.)
-        XACT_EVENT_PRE_PREPARE => refuse_unsettled(Error::prepare_unsettled),
+        XACT_EVENT_PRE_PREPARE => refuse_unsettled(true, Error::prepare_unsettled),
         XACT_EVENT_COMMIT | XACT_EVENT_ABORT | XACT_EVENT_PREPARE => forget(),
         _ => {}
     }
@@ -110,10 +109,10 @@ unsafe extern "C-unwind" fn on_subtransaction(
     });
 }
 
-/// IK003 where the transaction holds, or ever held, a claim that is not completed.
-fn refuse_unsettled(refusal: fn(&Identity, Unsettled) -> Error) {
+/// IK003 where a claim stands in the way.
+fn refuse_unsettled(wrote: bool, refusal: fn(&Identity, Unsettled) -> Error) {
     let refused = with_ledger(|ledger| {
-        let (identity, why) = ledger.unsettled()?;
+        let (identity, why) = ledger.unsettled(wrote)?;
         let error = refusal(identity, why);
         Some(match ledger.own(identity) {
             Some(claim) => error.of(&claim.operation),

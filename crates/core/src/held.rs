@@ -1,7 +1,7 @@
 //! What one transaction holds, and what becomes of it when a savepoint is released or rolled back.
 //!
-//! The rule about commits is decided here: a transaction that ever held a claim may commit writes
-//! only if every claim it held was completed.
+//! The rule about commits is decided here: a transaction that holds a claim may not commit, and one
+//! that ever held a claim may commit writes only if every claim it held was completed.
 //!
 //! Every fact carries the nest level of the (sub)transaction that it belongs to: 1 is the
 //! transaction itself, each savepoint adds one (PostgreSQL's `GetCurrentTransactionNestLevel`).
@@ -96,7 +96,7 @@ pub enum NotHeld {
     RolledBack,
 }
 
-/// Why a commit of writes is refused.
+/// Why a commit is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsettled {
     /// Claimed and never completed.
@@ -237,17 +237,27 @@ impl Ledger {
         }
     }
 
-    /// A claim that stands in the way of committing writes.
-    pub fn unsettled(&self) -> Option<(&Identity, Unsettled)> {
-        let open = self.claims.iter().find_map(|claim| match claim.state {
-            State::Held if claim.is_leased => None,
-            State::Held => Some((&claim.identity, Unsettled::Forgotten)),
-            State::Released(_) => Some((&claim.identity, Unsettled::Released)),
-            State::Completed(_) | State::Freed(_) => None,
-        });
+    /// A claim that stands in the way of the commit.
+    ///
+    /// One that is still held always does: what was done under it may lie elsewhere (postgres_fdw,
+    /// dblink), and a claim that ends with its statement protects nothing. One that was given up or
+    /// lost stands in the way of writes only.
+    pub fn unsettled(&self, wrote: bool) -> Option<(&Identity, Unsettled)> {
+        let held = self.claims.iter().find(|claim| claim.state == State::Held && !claim.is_leased);
+        match held {
+            Some(claim) => Some((&claim.identity, Unsettled::Forgotten)),
+            None if wrote => self.given_up(),
+            None => None,
+        }
+    }
+
+    /// A claim that was held, and neither completed nor left on lease.
+    fn given_up(&self) -> Option<(&Identity, Unsettled)> {
+        let released = self.claims.iter().find(|claim| matches!(claim.state, State::Released(_)));
+        let released = released.map(|claim| (&claim.identity, Unsettled::Released));
         let lost = || self.lost.as_ref().map(|identity| (identity, Unsettled::LeaseLost));
-        open.or_else(lost)
-            .or_else(|| self.dropped.first().map(|(identity, _)| (identity, Unsettled::RolledBack)))
+        let dropped = || self.dropped.first().map(|(key, _)| (key, Unsettled::RolledBack));
+        released.or_else(lost).or_else(dropped)
     }
 
     fn by_token(&self, token: Uuid) -> Result<&Claim, NotHeld> {

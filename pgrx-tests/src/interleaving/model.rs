@@ -101,6 +101,10 @@ impl Transaction {
             || self.work.claims.values().any(|claim| *claim != Claim::Completed)
     }
 
+    fn holds_any(&self) -> bool {
+        self.work.claims.values().any(|claim| *claim == Claim::Held)
+    }
+
     fn holds(&self, key: &str) -> bool {
         let held = |(known, claim): (&Key, &Claim)| known.key == key && *claim == Claim::Held;
         self.work.claims.iter().any(held)
@@ -320,7 +324,7 @@ impl World {
 
     fn commit(&mut self, at: usize) {
         let transaction = &self.sessions[at].transaction;
-        if transaction.has_id && transaction.is_unsettled() {
+        if transaction.holds_any() || transaction.has_id && transaction.is_unsettled() {
             self.sessions[at].error = Some(COMMIT_REFUSED.to_owned());
             self.end(at);
             return;

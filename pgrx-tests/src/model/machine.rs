@@ -134,7 +134,7 @@ impl Machine {
         if transaction.failed {
             return Answer::Done;
         }
-        if transaction.wrote && !transaction.is_settled() {
+        if transaction.holds_any() || transaction.wrote && !transaction.is_settled() {
             return Answer::Error("IK003");
         }
         self.apply(transaction.now);
@@ -213,6 +213,7 @@ impl Machine {
         if open.failed {
             return Answer::Error("25P02");
         }
+        let tokens = self.sessions[session].tokens;
         let answer = self.execute(session, command).unwrap_or_else(Answer::Error);
         if alone {
             return match answer {
@@ -222,7 +223,11 @@ impl Machine {
                 }
                 _ => match self.commit(session) {
                     Answer::Done => answer,
-                    refused => refused,
+                    refused => {
+                        // Its caller gets no outcome, and so no token.
+                        self.sessions[session].tokens = tokens;
+                        refused
+                    }
                 },
             };
         }

@@ -134,6 +134,11 @@ impl Transaction {
         self.now.claims.push(claim);
     }
 
+    /// A claim is neither completed nor given up, nor on lease.
+    pub fn holds_any(&self) -> bool {
+        self.now.claims.iter().any(|claim| claim.progress == Progress::Held && !claim.leased)
+    }
+
     /// Every claim that was ever held is completed, given back as a lease, or still on lease.
     pub fn is_settled(&self) -> bool {
         let is_settled = |claim: &Claim| match claim.progress {

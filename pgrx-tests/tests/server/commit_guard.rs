@@ -1,4 +1,5 @@
-//! A transaction that ever held a claim commits writes only if every claim it held was completed.
+//! A transaction that holds a claim does not commit; one that ever held a claim commits writes only if every claim
+//! it held was completed.
 
 use pg_idempotency_tests::prelude::*;
 use pg_idempotency_tests::shop;
@@ -48,13 +49,33 @@ fn a_commit_of_writes_is_refused(db: &Database<'_>, isolation: Isolation) {
 
 fn a_commit_without_writes_passes(db: &Database<'_>, isolation: Isolation) {
     let mut session = db.session("session");
-    for leave_unsettled in [forgotten, released, not_kept, dropped] {
+    for leave_unsettled in [released, not_kept, dropped] {
         session.begin(isolation);
         leave_unsettled(&mut session);
         assert!(!session.has_transaction_id());
         session.run("COMMIT");
         assert_eq!((db.records(), db.keys_held()), (0, 0));
     }
+}
+
+/// What was done under the claim may lie elsewhere, where PostgreSQL sees no write.
+fn a_commit_of_a_held_claim_is_refused(db: &Database<'_>, isolation: Isolation) {
+    let mut session = db.session("session");
+    for leave_held in [forgotten, one_of_two_without_writes] {
+        session.begin(isolation);
+        leave_held(&mut session);
+        assert!(!session.has_transaction_id());
+        let refusal = session.run_refused("COMMIT");
+        refusal.expect_ours("IK003").mentions("was claimed and not completed").hints("BEGIN");
+        assert_eq!((db.state_of(&session), db.keys_held()), ("idle".into(), 0));
+    }
+}
+
+/// One is given up, the other held.
+fn one_of_two_without_writes(session: &mut Session) {
+    let token = session.call(claim("j")).expect("claimed").token;
+    session.call(claim("k")).expect("claimed");
+    session.rows(release().with("token", token));
 }
 
 /// The way out is ROLLBACK: a transaction keeps its id when its writes are rolled back.
@@ -109,6 +130,7 @@ at_every_isolation!(
     the_next_transaction_starts_clean,
     a_commit_of_writes_is_refused,
     a_commit_without_writes_passes,
+    a_commit_of_a_held_claim_is_refused,
     writes_rolled_back_still_count,
     answers_that_hold_nothing_guard_nothing,
 );
@@ -164,13 +186,12 @@ fn an_implicit_transaction_of_several_statements_is_guarded() {
     assert_eq!((db.orders("k"), db.records()), (1, 1));
 }
 
-/// In autocommit a claim is over with its own statement, and the write that follows is not guarded:
-/// that is what `no BEGIN` in the hints is about.
+/// In autocommit a claim would be over with its own statement, and protect nothing.
 #[test]
-fn a_claim_in_autocommit_is_over_at_once() {
+fn a_claim_alone_in_autocommit_is_refused() {
     let db = Database::fresh();
     let mut session = db.session("session");
-    session.call(claim("k")).expect("claimed");
+    session.refused(claim("k")).expect_ours("IK003").hints("BEGIN before the claim");
     assert_eq!(db.keys_held(), 0);
     session.refused(complete(201)).expect_ours("IK002").hints("BEGIN");
     assert_eq!(db.records(), 0);

@@ -188,10 +188,12 @@ fn a_claim_and_a_replay_write_no_wal() {
     // The first look may set hint bits, which are written where checksums are on.
     session.call(claim("done")).expect("replayed");
     for key in ["done", "new"] {
+        session.run("BEGIN");
         let plan: serde_json::Value = session.value(format!(
             "EXPLAIN (ANALYZE, WAL, FORMAT JSON)
              SELECT * FROM idempotency_claim('alice', 'POST /orders', '{key}')"
         ));
+        session.run("ROLLBACK");
         assert_eq!(plan[0]["Plan"]["WAL Records"], 0, "{key}: {plan}");
     }
 }

@@ -154,6 +154,7 @@ fn waits_are_counted_however_they_end() {
     holder.call(claim("k")).expect("claimed");
     for ends in ["in time", "by a cancel", "by the deadline"] {
         let wait_ms = if ends == "by the deadline" { 50 } else { -1 };
+        waiter.run("BEGIN");
         waiter.start(claim("k").with("wait_ms", wait_ms));
         if ends == "by a cancel" {
             db.wait_until_blocked(&waiter, &holder);
@@ -165,9 +166,11 @@ fn waits_are_counted_however_they_end() {
             db.wait_until_blocked(&waiter, &holder);
             holder.run("ROLLBACK");
             waiter.finish_call().expect("claimed");
+            waiter.run("ROLLBACK");
             holder.run("BEGIN");
             holder.call(claim("k")).expect("claimed");
         }
+        waiter.run("ROLLBACK");
     }
     let row = stats(&db, ORDERS);
     assert_eq!(nonzero(&row), ["claimed=3", "in_progress=1", "waits=3"]);

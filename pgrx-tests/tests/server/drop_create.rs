@@ -48,13 +48,17 @@ fn while_it_is_gone_calls_fail_and_the_session_lives() {
     session.run(
         "PREPARE again AS SELECT outcome FROM idempotency_claim('alice', 'POST /orders', 'k')",
     );
+    session.run("BEGIN");
     assert_eq!(session.value::<String>("EXECUTE again"), "claimed");
+    session.run("ROLLBACK");
     db.run("DROP EXTENSION pg_idempotency");
     session.refused(claim("k")).expect("42883");
     assert!(matches!(session.refused("EXECUTE again").code(), Some("42883" | "XX000" | "0A000")));
     session.run("BEGIN; INSERT INTO orders (key) VALUES ('work without it'); COMMIT");
     db.run("CREATE EXTENSION pg_idempotency; SELECT idempotency_grant('backend')");
+    session.run("BEGIN");
     assert_eq!(session.value::<String>("EXECUTE again"), "claimed");
+    session.run("ROLLBACK");
     assert_works(&db, &mut session, "back");
 }
 

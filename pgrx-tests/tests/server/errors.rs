@@ -43,11 +43,10 @@ const PROVOKED: [Provoked; 4] = [
         before: "SELECT * FROM idempotency_claim('alice', 'POST /orders', 'k'); INSERT INTO orders (key) VALUES ('k')",
         fails: "COMMIT",
         message: "cannot commit with an unsettled claim",
-        detail: "The transaction has written, and key \"k\" of scope \"alice\" in key space \
-                 \"POST /orders\" was claimed and not completed.",
-        hint: "Roll the transaction back, and complete the claim before COMMIT in the next attempt. Usual \
-               causes are: no BEGIN around claim and complete, a write by middleware, nextval by an ORM, \
-               a row lock by authentication.",
+        detail: "The key \"k\" of scope \"alice\" in key space \"POST /orders\" was claimed and not completed.",
+        hint: "Roll the transaction back. In the next attempt BEGIN before the claim, and complete or release it \
+               before COMMIT; behind a release nothing may be written. Usual causes are: no BEGIN around claim and \
+               complete, a write by middleware, nextval by an ORM, a row lock by authentication.",
     },
     Provoked {
         code: "IK004",

@@ -55,7 +55,7 @@ fn a_held_key_is_shown_with_its_session() {
     let long_ago: bool =
         operator(&db).value(format!("SELECT age >= '0' AND age < '1 h' FROM ({ALICES_K}) AS k"));
     assert!(long_ago);
-    holder.run("COMMIT");
+    holder.run("ROLLBACK");
     assert_eq!(operator(&db).rows("SELECT * FROM idempotency.in_progress").len(), 0);
 }
 
@@ -69,6 +69,7 @@ fn who_waits_is_counted_first_come_first() {
     other.run("BEGIN");
     other.call(claim_by("bob", ORDERS, "k")).expect("claimed");
     for (already, waiter) in waiters.iter_mut().enumerate() {
+        waiter.run("BEGIN");
         waiter.start(claim("k"));
         db.wait_until_waiting(already + 1);
     }
@@ -82,6 +83,7 @@ fn who_waits_is_counted_first_come_first() {
     holder.run("ROLLBACK");
     for waiter in &mut waiters {
         waiter.finish_call().expect("claimed");
+        waiter.run("ROLLBACK");
     }
 }
 
@@ -179,7 +181,7 @@ fn the_number_of_a_key_is_that_of_its_lock() {
             (rows[0].get(0), rows[0].get(1))
         };
         assert_eq!(shown, (number, true));
-        session.run("COMMIT");
+        session.run("ROLLBACK");
     }
     let mut outsider = db.session_as(Role::Outsider, "outsider");
     let known: i64 = outsider.value("SELECT idempotency_key_lock('alice', 'POST /orders', 'k1')");

@@ -285,3 +285,34 @@ at_every_isolation!(
     a_release_by_token_frees,
     a_status_that_is_not_kept_leaves_the_lease,
 );
+
+/// After the outside work is done, a change of settings must not refuse its answer. Catches a lease that is
+/// completed by the operation's settings of now.
+#[test]
+fn a_lease_keeps_the_settings_that_decide_its_answer() {
+    let db = Database::fresh();
+    let mut session = db.session("session");
+    for (n, patch) in
+        [r#"{"kept_statuses": "{[201,202)}"}"#, r#"{"form": "resource"}"#].iter().enumerate()
+    {
+        let key = format!("k{n}");
+        let token =
+            session.call(claim(key.as_str()).with("lease_ms", 60_000)).expect("claimed").token;
+        db.run(&format!("SELECT idempotency_configure('POST /orders', '{patch}')"));
+        let call = complete(200).with("body", "done").with("token", token);
+        assert_eq!(session.call(call).expect("completed").text(), "done");
+        assert_eq!(session.call(claim(key.as_str())).expect("replayed").text(), "done", "{patch}");
+        db.run("DELETE FROM idempotency.operations");
+    }
+}
+
+/// What becomes of a lease that runs out is the operation's, for incidents.
+#[test]
+fn on_lease_expiry_is_the_operations() {
+    let db = Database::fresh();
+    let mut session = db.session("session");
+    session.call(claim("k").with("lease_ms", 1)).expect("claimed");
+    db.run(r#"SELECT idempotency_configure('POST /orders', '{"on_lease_expiry": "hold"}')"#);
+    db.run("UPDATE idempotency.leases SET deadline = now() - interval '1 hour'");
+    session.call(claim("k").with("lease_ms", 60_000)).expect("in_progress");
+}

@@ -22,9 +22,10 @@ struct Promised {
 
 const LOST_HINT: &str = "Stop working on this request and roll back; send the answer that \
                          idempotency_replay returns, if any.";
-const UNSETTLED_HINT: &str = "Roll the transaction back, and complete the claim before COMMIT in the \
-                              next attempt. Usual causes are: no BEGIN around claim and complete, a \
-                              write by middleware, nextval by an ORM, a row lock by authentication.";
+const UNSETTLED_HINT: &str = "Roll the transaction back. In the next attempt BEGIN before the claim, and \
+                              complete or release it before COMMIT; behind a release nothing may be \
+                              written. Usual causes are: no BEGIN around claim and complete, a write by \
+                              middleware, nextval by an ORM, a row lock by authentication.";
 
 fn promised(
     code: &'static str,

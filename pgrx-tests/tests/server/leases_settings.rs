@@ -93,13 +93,14 @@ fn a_lease_replaces_an_expired_answer(db: &Database<'_>, isolation: Isolation) {
     assert_eq!((worker.call(replay("k")).expect("replayed").text(), db.records()), ("new", 1));
 }
 
-/// The settings are those of the moment at which a phase completes.
+/// What decides the answer is as it was when the lease was claimed; how long it is kept is as it is now.
 fn a_completion_by_token_obeys_the_operation(db: &Database<'_>, isolation: Isolation) {
     let mut worker = db.session("worker");
+    configure(db, json!({ "body_format": "json", "kept_statuses": "{[200,300)}" }));
     let token = start(&mut worker, isolation, "k");
     configure(
         db,
-        json!({ "body_format": "json", "kept_statuses": "{[200,300)}", "retention": "1 hour" }),
+        json!({ "body_format": "any", "kept_statuses": "{[400,500)}", "retention": "1 hour" }),
     );
     worker.begin(isolation);
     worker.refused(complete_by(token, 201).with("body", "no JSON")).expect_ours("IK006");

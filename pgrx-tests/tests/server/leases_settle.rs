@@ -68,7 +68,7 @@ fn the_setting_may_change_meanwhile(db: &Database<'_>, isolation: Isolation) {
     let mut other = db.session("other");
     alone(&mut other, isolation, claim("k")).expect("in_progress");
     configure(db, json!({ "on_lease_expiry": null }));
-    let claimed = alone(&mut other, isolation, claim("k")).expect("claimed");
+    let claimed = alone(&mut other, isolation, lease("k")).expect("claimed");
     assert_eq!((claimed.attempt, claimed.recovery_point.as_deref()), (Some(2), Some("charged")));
 }
 
@@ -182,7 +182,12 @@ fn a_settlement_waits_for_an_open_phase(db: &Database<'_>, isolation: Isolation)
     worker.call(resume(token)).expect("claimed");
     operator.run("SET pg_idempotency.wait_ms = 0");
     assert_locked(operator.refused(settle("k")));
-    operator.run("SET pg_idempotency.wait_ms = -1");
+    // The operation's setting comes first.
+    operator.run("SET pg_idempotency.wait_ms = -1; SET statement_timeout = '20 s'");
+    configure(db, json!({ "wait_ms": 0 }));
+    assert_locked(operator.refused(settle("k")));
+    configure(db, json!({ "wait_ms": null }));
+    operator.run("RESET statement_timeout");
     operator.begin(isolation);
     operator.start(settle("k").with("status", 410));
     db.wait_until_blocked(&operator, &worker);

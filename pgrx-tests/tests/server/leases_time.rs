@@ -64,7 +64,7 @@ fn a_lease_ends_at_its_instant(db: &Database<'_>, isolation: Isolation) {
     let until = set_deadline(db, token, "clock_timestamp() + interval '300 ms'");
     let mut refusals = 0;
     wait::until("the lease is taken over", || {
-        let (before, outcome, after) = timed(db, || alone(&mut other, isolation, claim("k")));
+        let (before, outcome, after) = timed(db, || alone(&mut other, isolation, lease("k")));
         if outcome.outcome == "in_progress" {
             assert!(before < until, "refused at {before:?}, after {until:?}");
             refusals += 1;

@@ -22,6 +22,7 @@ mod drop_create;
 mod encodings;
 mod errors;
 mod fingerprint;
+mod foreign;
 mod forget;
 mod forget_leases;
 mod fuzz_sql;

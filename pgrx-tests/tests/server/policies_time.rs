@@ -284,6 +284,7 @@ fn wait_ms_is_the_calls_or_the_operations_or_the_sessions() {
     assert!(waits(150, claim("k")) >= Duration::from_millis(150));
     waits(-1, claim("k").with("wait_ms", 0));
     session.run("SET pg_idempotency.wait_ms = 0");
+    session.run("BEGIN");
     session.start(claim("k"));
     db.wait_until_blocked(&session, &holder);
     holder.run("ROLLBACK");
@@ -296,6 +297,7 @@ fn no_more_wait_than_max_waiters() {
     configure(&db, json!({"max_waiters": 1, "wait_ms": -1}));
     let mut holder = holder(&db);
     let (mut waiter, mut third) = (db.session("waiter"), db.session("third"));
+    waiter.run("BEGIN");
     waiter.start(claim("k"));
     db.wait_until_blocked(&waiter, &holder);
     for _ in 0..2 {
@@ -308,6 +310,7 @@ fn no_more_wait_than_max_waiters() {
     // With the holder gone there is room for one again.
     holder.run("ROLLBACK");
     waiter.finish_call().expect("claimed");
+    waiter.run("ROLLBACK");
     third.call(claim("k")).expect("claimed");
 }
 

@@ -40,7 +40,7 @@ fn a_backend_carries_nothing_over_to_the_next_client() {
     let db = Database::fresh();
     let pooler = Pooler::before(db.server(), "pooler-one", 1);
     let [mut one, mut two] = [(), ()].map(|()| pooler.session(db.name(), "client"));
-    for end in ["COMMIT", "ROLLBACK"] {
+    for end in ["SELECT idempotency_release(); COMMIT", "ROLLBACK"] {
         one.run("BEGIN");
         one.call(claim("z")).expect("claimed");
         one.call(claim(None::<&str>)).expect("bypassed");
@@ -63,6 +63,7 @@ fn a_client_that_hangs_up_frees_its_key() {
     owner.run("BEGIN");
     owner.call(claim("k")).expect("claimed");
     let mut waiter = pooler.session(db.name(), "waiter");
+    waiter.run("BEGIN");
     waiter.start(claim("k").with("wait_ms", -1));
     db.wait_until_waiting(1);
     drop(owner);

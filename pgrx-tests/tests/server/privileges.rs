@@ -78,7 +78,7 @@ fn a_grant_takes_any_role_name_and_no_injection() {
     db.run(&format!("CREATE ROLE \"we\"\"ird; --{name}\""));
     db.run(&format!("SELECT idempotency_grant('we\"ird; --{name}')"));
     db.run(&format!("SET ROLE \"we\"\"ird; --{name}\""));
-    db.run("SELECT * FROM idempotency_claim('a', 'b', 'c'); RESET ROLE");
+    db.run("BEGIN; SELECT * FROM idempotency_claim('a', 'b', 'c'); ROLLBACK; RESET ROLE");
     let mut superuser = db.session_as(Role::Superuser, "superuser");
     superuser.refused("SELECT idempotency_grant('nobody at all')").expect("42704");
 }

@@ -176,13 +176,13 @@ fn a_held_cursor_first_run_by_the_commit_is_out_of_order() {
     assert_eq!((db.orders("k"), db.keys_held()), (0, 0));
 }
 
-/// Without a write it is like a claim in autocommit: over with its own transaction.
+/// Without a write it is like a claim alone in autocommit.
 #[test]
-fn a_held_cursor_run_by_a_commit_without_writes_holds_nothing() {
+fn a_held_cursor_first_run_by_a_commit_is_refused() {
     let db = Database::fresh();
     let mut session = db.session("session");
     declare(&mut session, "", &format!("SELECT outcome FROM {CALL}"));
-    session.run("COMMIT");
+    session.run_refused("COMMIT").expect_ours("IK003");
     assert_eq!(db.keys_held(), 0);
     session.refused(complete(201)).expect_ours("IK002");
     let mut other = db.session("other");

@@ -280,6 +280,6 @@ fn a_definer_wrapper_of_the_owner_gives_no_more_than_it_says() {
     assert_eq!(session.value::<String>("SELECT claim_for('k')"), "claimed");
     session.refused_inside_savepoint(complete(201), "42501");
     session.refused_inside_savepoint("SELECT * FROM idempotency.records", "42501");
-    session.run("COMMIT");
+    session.run("ROLLBACK");
     assert_eq!((db.records(), db.keys_held()), (0, 0));
 }

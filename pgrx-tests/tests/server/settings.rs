@@ -93,7 +93,7 @@ fn settings_are_read_at_each_call() {
     session.run("SET LOCAL pg_idempotency.wait_ms = -1");
     session.start(claim("k"));
     db.wait_until_blocked(&session, &holder);
-    holder.run("COMMIT");
+    holder.run("ROLLBACK");
     session.finish_call().expect("claimed");
 }
 
