@@ -110,6 +110,7 @@ CREATE TABLE idempotency.leases (
     recovery_data  jsonb,
     data           jsonb,
     ended          boolean NOT NULL,
+    settings       jsonb,
     CONSTRAINT leases_pkey PRIMARY KEY (token)
 ) USING heap;
 CREATE INDEX leases_open ON idempotency.leases (deadline) WHERE NOT ended;
@@ -128,5 +129,6 @@ COMMENT ON COLUMN idempotency.leases.recovery_point IS 'The last checkpoint';
 COMMENT ON COLUMN idempotency.leases.recovery_data IS 'What the last checkpoint kept';
 COMMENT ON COLUMN idempotency.leases.data IS 'What a completer needs to repeat the request';
 COMMENT ON COLUMN idempotency.leases.ended IS 'Whether the request was completed, given back or taken over';
+COMMENT ON COLUMN idempotency.leases.settings IS 'Settings of the operation as they were when it was claimed';
 
 SELECT pg_catalog.pg_extension_config_dump('idempotency.leases', '');

@@ -9,6 +9,7 @@
 //! PostgreSQL's own. So nothing here has a destructor.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::mem::needs_drop;
 use std::ptr::null_mut;
 
 use pgrx::pg_sys;
@@ -37,8 +38,10 @@ struct Frame {
 /// Calls `f` such that an error for want of memory can be handled.
 ///
 /// # Safety
-/// `f` raises errors as C does, and never unwinds; the caller has nothing to drop.
-pub unsafe fn prepared<R>(f: impl FnOnce() -> R) -> R {
+/// `f` raises errors as C does, and never unwinds; the caller has nothing to drop. The compiler checks what `f`
+/// owns and returns.
+pub unsafe fn prepared<F: FnOnce() -> R, R>(f: F) -> R {
+    const { assert!(!needs_drop::<F>() && !needs_drop::<R>(), "an error would jump over a destructor") };
     if !memory::put_by() {
         // SAFETY: the caller's promise.
         unsafe { refuse() };

@@ -144,3 +144,17 @@ pub unsafe fn init_recheck(epq: &mut pg_sys::EPQState, estate: *mut pg_sys::ESta
         pg_sys::EvalPlanQualInit(epq, estate, no_plan, no_marks, -1, std::ptr::null_mut());
     }
 }
+
+/// The values of a row, as heap_form_tuple() takes them.
+#[cfg(any(feature = "pg15", feature = "pg16"))]
+pub type Values = *mut pg_sys::Datum;
+/// The values of a row, as heap_form_tuple() takes them.
+#[cfg(not(any(feature = "pg15", feature = "pg16")))]
+pub type Values = *const pg_sys::Datum;
+
+/// Which of them are NULL.
+#[cfg(any(feature = "pg15", feature = "pg16"))]
+pub type Nulls = *mut bool;
+/// Which of them are NULL.
+#[cfg(not(any(feature = "pg15", feature = "pg16")))]
+pub type Nulls = *const bool;

@@ -22,8 +22,12 @@ const SMALL: usize = 256 * 1024;
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-/// More than the small allocations of one call come to.
-static RUST: Reserve = Reserve::new(1024 * 1024);
+/// More than the small allocations of one call come to, but for what it makes sure of by [`ensure`]: FIGURE
+/// with the longest names. `tests.rs` measures it.
+static RUST: Reserve = Reserve::new(RUST_RESERVE);
+
+/// The size of Rust's reserve, in bytes.
+pub const RUST_RESERVE: usize = 1024 * 1024;
 
 /// What PostgreSQL handles an error with. Its memory contexts grow by blocks of up to 1 MiB where more
 /// is not to be had (aset.c), and two may grow: a call may call another one.
@@ -87,6 +91,7 @@ unsafe impl GlobalAlloc for Allocator {
         // SAFETY: the caller's promise.
         unsafe {
             let memory = System.alloc(layout);
+            measured::add(layout.size());
             if memory.is_null() && self.spend(layout.size()) {
                 System.alloc(layout)
             } else {
@@ -99,6 +104,7 @@ unsafe impl GlobalAlloc for Allocator {
         // SAFETY: the caller's promise.
         unsafe {
             let memory = System.alloc_zeroed(layout);
+            measured::add(layout.size());
             if memory.is_null() && self.spend(layout.size()) {
                 System.alloc_zeroed(layout)
             } else {
@@ -111,6 +117,8 @@ unsafe impl GlobalAlloc for Allocator {
         // SAFETY: the caller's promise; a failed realloc leaves the old memory as it was.
         unsafe {
             let memory = System.realloc(old, layout, size);
+            measured::take(layout.size());
+            measured::add(size);
             if memory.is_null() && self.spend(size) {
                 System.realloc(old, layout, size)
             } else {
@@ -120,8 +128,49 @@ unsafe impl GlobalAlloc for Allocator {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        measured::take(layout.size());
         // SAFETY: the caller's promise.
         unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+/// What the small allocations come to, for the unit tests alone.
+pub mod measured {
+    #[cfg(feature = "pg_test")]
+    use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
+
+    #[cfg(feature = "pg_test")]
+    static LIVE: AtomicIsize = AtomicIsize::new(0);
+    #[cfg(feature = "pg_test")]
+    static MOST: AtomicIsize = AtomicIsize::new(0);
+
+    /// An allocation.
+    #[inline]
+    pub fn add(_bytes: usize) {
+        #[cfg(feature = "pg_test")]
+        if _bytes <= super::SMALL {
+            let live = LIVE.fetch_add(_bytes as isize, Relaxed) + _bytes as isize;
+            MOST.fetch_max(live, Relaxed);
+        }
+    }
+
+    /// An allocation that is given back.
+    #[inline]
+    pub fn take(_bytes: usize) {
+        #[cfg(feature = "pg_test")]
+        if _bytes <= super::SMALL {
+            LIVE.fetch_sub(_bytes as isize, Relaxed);
+        }
+    }
+
+    /// How many bytes more than now `call` has at once.
+    #[cfg(feature = "pg_test")]
+    #[allow(dead_code, reason = "pgrx leaves its tests out of some builds with the feature")]
+    pub fn most_during(call: impl FnOnce()) -> usize {
+        let before = LIVE.load(Relaxed);
+        MOST.store(before, Relaxed);
+        call();
+        (MOST.load(Relaxed) - before) as usize
     }
 }
 

@@ -53,6 +53,30 @@ mod tests {
         assert_eq!(body.as_deref(), Some("{\"id\": 1}"));
     }
 
+    /// Where the system has no more memory, small allocations come out of a reserve. What the calls ask for by
+    /// `memory::ensure` is not part of it, so bodies and lists are short here, and names as long as they can be.
+    #[pg_test]
+    fn the_reserve_is_more_than_the_small_allocations_of_a_call() {
+        let longest = "repeat('x', 255)";
+        let claim = format!("idempotency_claim({longest}, {longest}, {longest}, sha256('r'))");
+        let headers =
+            "(SELECT jsonb_object_agg('x-' || n, repeat('v', 500)) FROM generate_series(1, 100) n)";
+        let settings =
+            "jsonb_build_object('key_space', repeat('k', 255), 'replay_header', repeat('h', 60))";
+        for call in [
+            format!("SELECT outcome FROM {claim}"),
+            format!("SELECT outcome FROM idempotency_complete(201, '{{}}', headers => {headers})"),
+            format!("SELECT outcome FROM {claim}"),
+            format!("SELECT outcome FROM {}", claim.replace("_claim", "_replay")),
+            format!("SELECT idempotency_configure({longest}, {settings})::text"),
+            "SELECT encode(idempotency_fingerprint('POST', '/', '{\"a\": [1, 2, 3]}'), 'hex')"
+                .into(),
+        ] {
+            let most = crate::memory::measured::most_during(|| drop(value(&call)));
+            assert!(most > 0 && most < crate::memory::RUST_RESERVE / 4, "{most} bytes: {call}");
+        }
+    }
+
     #[pg_test(error = "key already held by this transaction")]
     fn a_key_is_claimed_once() {
         outcome("idempotency_claim('s', 'o', 'k')");

@@ -12,14 +12,18 @@ use pgrx::pg_sys::{
     TupleDesc, TupleTableSlot, TupleTableSlotOps,
 };
 use std::ffi::{c_char, c_int, c_void};
+use std::mem::needs_drop;
+
+use crate::majors::{Nulls, Values};
 
 /// Runs several of these functions behind one guard.
 ///
 /// # Safety
 /// An error of PostgreSQL's jumps out of `f` and leaves its frames as they are: nothing in them may
-/// have a destructor, and `f` must not panic.
-pub unsafe fn together<R>(f: impl FnOnce() -> R) -> R {
-    // SAFETY: the caller's promise.
+/// have a destructor, and `f` must not panic. The compiler checks what `f` owns and returns.
+pub unsafe fn together<F: FnOnce() -> R, R>(f: F) -> R {
+    const { assert!(!needs_drop::<F>() && !needs_drop::<R>(), "an error would jump over a destructor") };
+    // SAFETY: the caller's promise. An error of PostgreSQL's becomes a panic here, behind `f`.
     unsafe { pgrx::pg_sys::ffi::pg_guard_ffi_boundary(f) }
 }
 
@@ -38,12 +42,23 @@ pub fn allocate(size: usize) -> *mut c_void {
     }
 }
 
-unsafe extern "C-unwind" {
+/// Declares functions of PostgreSQL's. The compiler compares each with pgrx' declaration of it, which is made of
+/// the headers of the major version that is built for: another argument is an error here.
+macro_rules! as_pgrx_declares {
+    ($($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $kind:ty),* $(,)?) $(-> $result:ty)?;)*) => {
+        unsafe extern "C-unwind" {
+            $($(#[$doc])* $vis fn $name($($arg: $kind),*) $(-> $result)?;)*
+        }
+        $(const _: unsafe fn($($kind),*) $(-> $result)? = pg_sys::$name;)*
+    };
+}
+
+as_pgrx_declares! {
     fn palloc_extended(size: usize, flags: c_int) -> *mut c_void;
 }
 
 // Nothing is raised by these: each reads or sets variables of this backend's, or reads the clock.
-unsafe extern "C-unwind" {
+as_pgrx_declares! {
     pub fn GetCurrentTimestamp() -> TimestampTz;
     pub fn GetCurrentTransactionNestLevel() -> c_int;
     pub fn GetDatabaseEncoding() -> c_int;
@@ -57,7 +72,7 @@ unsafe extern "C-unwind" {
     pub fn SetUserIdAndSecContext(user: Oid, context: c_int);
 }
 
-unsafe extern "C-unwind" {
+as_pgrx_declares! {
     /// Raises nothing where `no_error` says so.
     pub fn pg_verify_mbstr(
         encoding: c_int,
@@ -67,8 +82,8 @@ unsafe extern "C-unwind" {
     ) -> bool;
 }
 
-// For `together` only. Their signatures are the same in all majors.
-unsafe extern "C-unwind" {
+// For `together` only.
+as_pgrx_declares! {
     pub fn AfterTriggerBeginQuery();
     pub fn AfterTriggerEndQuery(estate: *mut EState);
     pub fn CreateExecutorState() -> *mut EState;
@@ -128,8 +143,8 @@ unsafe extern "C-unwind" {
     );
     pub fn heap_form_tuple(
         descriptor: TupleDesc,
-        values: *mut Datum,
-        nulls: *mut bool,
+        values: Values,
+        nulls: Nulls,
     ) -> HeapTuple;
     pub fn index_close(index: Relation, lock: LOCKMODE);
     pub fn index_endscan(scan: IndexScanDesc);

@@ -123,6 +123,6 @@ fn read_fingerprints(
     };
     let elements = fingerprints.one_dimension("fingerprints", pg_sys::BYTEAOID, same_count)?;
     // SAFETY: elements of a bytea[].
-    let bytes = |element| unsafe { datum::bytes(element) };
+    let bytes = |element| unsafe { datum::bytes(fingerprints, element) };
     Ok(elements.into_iter().map(|element| element.map(bytes)).collect())
 }

@@ -95,12 +95,12 @@ impl<'a> Answer<'a> {
 
     /// The length of the body in bytes.
     pub fn body_length(&self) -> usize {
-        self.body.map_or(0, |body| bytes(body).len())
+        self.body.map_or(0, |body| bytes(&body).len())
     }
 
     /// The answer as the core decides about it, for an operation with this format of bodies.
     pub fn facts(&self, format: BodyFormat) -> completion::Answer<'_> {
-        let bytes = self.body.map(bytes);
+        let bytes = self.body.as_ref().map(bytes);
         completion::Answer {
             status: self.status,
             body_len: bytes.map_or(0, <[u8]>::len),
@@ -187,7 +187,7 @@ impl Read<'_> {
 }
 
 fn not_too_large(body: pg_sys::Datum) -> Result<pg_sys::Datum, Error> {
-    let length = bytes(body).len();
+    let length = bytes(&body).len();
     if length <= MAX_BODY {
         return Ok(body);
     }
@@ -253,7 +253,7 @@ pub fn no_control_character(argument: &'static str, text: &str) -> Result<(), Er
     ))
 }
 
-fn bytes<'a>(bytea: pg_sys::Datum) -> &'a [u8] {
+fn bytes(bytea: &pg_sys::Datum) -> &[u8] {
     // SAFETY: a bytea that lives as long as the call.
-    unsafe { datum::bytes(bytea) }
+    unsafe { datum::bytes(bytea, *bytea) }
 }

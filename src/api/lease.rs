@@ -8,6 +8,7 @@ use idempotency_core::identity::Identity;
 use idempotency_core::lease::{self, Lease};
 use pgrx::pg_sys;
 use pgrx::prelude::*;
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::answer;
@@ -142,14 +143,7 @@ pub fn of_record(
 /// A lease whose row somebody deleted by hand: it has run out.
 fn vanished(token: Uuid, row: &Row) -> LeaseRow {
     let lease = Lease { token, deadline: i64::MIN };
-    LeaseRow {
-        lease,
-        identity: row.identity(),
-        recovery_point: None,
-        recovery_data: None,
-        data: None,
-        ended: true,
-    }
+    LeaseRow { ended: true, ..LeaseRow::new(lease, row.identity()) }
 }
 
 /// Records a new lease: of a key that nobody had, or one that is taken over.
@@ -163,13 +157,13 @@ pub fn begin(
     from: Option<LeaseRow>,
     replaces: bool,
 ) -> Result<LeaseRow, Error> {
+    let lease = Lease { token: claim.token, deadline: lease::deadline(clock::now(), lease_ms) };
     let row = LeaseRow {
-        lease: Lease { token: claim.token, deadline: lease::deadline(clock::now(), lease_ms) },
-        identity: claim.identity.clone(),
         recovery_point: from.as_ref().and_then(|from| from.recovery_point),
         recovery_data: from.as_ref().and_then(|from| from.recovery_data),
         data: data.or_else(|| from.as_ref().and_then(|from| from.data)),
-        ended: false,
+        settings: Some(datum::jsonb(&Value::Object(claim.policy.set.clone()))),
+        ..LeaseRow::new(lease, claim.identity.clone())
     };
     if let Some(from) = from {
         leases::update(&LeaseRow { ended: true, ..from })?;
@@ -206,13 +200,13 @@ pub fn claim_of(identity: &Identity, row: &Row, lease: &LeaseRow) -> Result<Clai
     let (created_at, attempt) = row.earlier();
     Ok(Claim {
         identity: identity.clone(),
-        policy: settings::policy(&operation)?,
+        policy: settings::policy_of_lease(&operation, lease.settings)?,
         operation,
         token: lease.lease.token,
         // SAFETY: the column is a bytea, checked when the table was opened.
         fingerprint: row
             .get(Record::Fingerprint)
-            .map(|bytes| unsafe { datum::bytes(bytes) }.to_vec()),
+            .map(|bytes| unsafe { datum::bytes(row, bytes) }.to_vec()),
         created_at,
         attempt,
         replaces: true,

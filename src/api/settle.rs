@@ -95,5 +95,7 @@ fn abandoned(call: &Call<'_>, header: Option<&str>) -> Result<Claim, Error> {
     if !lease.lease.is_expired(clock::now()) {
         return Err(Error::nothing_to_settle(&identity, "is a live lease on"));
     }
-    lease::claim_of(&identity, &row, &lease)
+    // An operator settles by the operation's settings as they are, not as the lease has them.
+    let claim = lease::claim_of(&identity, &row, &lease)?;
+    Ok(Claim { policy: call.policy.clone(), ..claim })
 }

@@ -12,7 +12,7 @@ use crate::counters::names::{OUTCOMES, SQLSTATES};
 use crate::counters::table::{self, Snapshot};
 use crate::counters::{self, NO_OPERATION};
 use crate::worker::{board, databases};
-use crate::{guc, memory, shared};
+use crate::{guc, shared};
 
 /// Why something needs the library in the postmaster.
 const NOT_PRELOADED: &str = "pg_idempotency is not in shared_preload_libraries";
@@ -48,10 +48,7 @@ fn idempotency_counters() -> Set<8> {
     let Some(shared) = counters::counting() else {
         return Set { types: &COUNTERS, rows: Vec::new() };
     };
-    // Before the lock is taken: what is under it must not fail.
-    let entries = shared.header.entries() as usize + 1;
-    memory::ensure(2 * entries * size_of::<Snapshot>()).unwrap_or_else(|error| error.raise());
-    let (mine, others) = table::read(shared);
+    let (mine, others) = table::read(shared).unwrap_or_else(|error| error.raise());
     let mut rows: Vec<_> = mine.iter().map(row).collect();
     let mut others = row(&others);
     (others[0], others[1]) = (Some(datum::text("others")), None);

@@ -74,14 +74,14 @@ impl<'a> Text<'a> {
     /// # Errors
     /// Those of [`Text::read`].
     pub fn to_utf8(&self, argument: &'static str) -> Result<&'a str, Error> {
-        // SAFETY: a detoasted varlena that lives as long as the call's arguments.
-        to_utf8(argument, unsafe { datum::varlena_bytes(self.varlena) })
+        // SAFETY: a detoasted varlena that lives as long as the call's arguments, which `'a` stands for.
+        to_utf8(argument, unsafe { datum::varlena_bytes(&(), self.varlena) })
     }
 
     /// The same in UTF-8 as a `bytea` datum; `utf8` is what it is in UTF-8.
     pub fn to_bytea(&self, utf8: &str) -> pg_sys::Datum {
         // SAFETY: a detoasted varlena that lives as long as the call's arguments.
-        let argument = unsafe { datum::varlena_bytes(self.varlena) };
+        let argument = unsafe { datum::varlena_bytes(self, self.varlena) };
         if std::ptr::eq(argument, utf8.as_bytes()) {
             // text and bytea have one layout, so the argument serves as it is.
             return self.varlena.into();
@@ -98,7 +98,7 @@ impl Bytes {
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: a detoasted varlena that lives as long as the call's arguments.
-        unsafe { datum::varlena_bytes(self.0) }
+        unsafe { datum::varlena_bytes(self, self.0) }
     }
 
     /// The argument itself.
@@ -115,7 +115,7 @@ impl Jsonb {
     /// cannot be read; `argument` names it.
     pub fn to_json(&self, argument: &'static str) -> Result<Value, Error> {
         // SAFETY: the argument is a jsonb.
-        let length = unsafe { datum::bytes(self.0) }.len();
+        let length = unsafe { datum::bytes(self, self.0) }.len();
         if length > MAX_JSON {
             return Err(Error::argument(
                 format!("{argument} are too large"),
@@ -224,7 +224,7 @@ impl Array {
     ) -> Result<Vec<Option<&str>>, Error> {
         let elements = self.one_dimension(argument, pg_sys::TEXTOID, check)?;
         // SAFETY: elements of a text[].
-        let utf8 = |text| to_utf8(element, unsafe { datum::bytes(text) });
+        let utf8 = |text| to_utf8(element, unsafe { datum::bytes(self, text) });
         elements.into_iter().map(|text| text.map(utf8).transpose()).collect()
     }
 }

@@ -197,11 +197,14 @@ pub unsafe fn jsonb_concat(one: pg_sys::Datum, other: pg_sys::Datum) -> pg_sys::
         .unwrap_or(one)
 }
 
-/// The bytes of a detoasted varlena.
+/// The bytes of a detoasted varlena, for as long as its owner is there: an argument, a row, a datum.
 ///
 /// # Safety
-/// The pointer is to a varlena that is not compressed or external, and lives for `'a`.
-pub unsafe fn varlena_bytes<'a>(varlena: *const pg_sys::varlena) -> &'a [u8] {
+/// The pointer is to a varlena that is not compressed or external, and lives as long as its owner.
+pub unsafe fn varlena_bytes<Owner: ?Sized>(
+    _owner: &Owner,
+    varlena: *const pg_sys::varlena,
+) -> &[u8] {
     // SAFETY: the caller's promise.
     unsafe {
         let length = pgrx::varsize_any_exhdr(varlena);
@@ -209,13 +212,14 @@ pub unsafe fn varlena_bytes<'a>(varlena: *const pg_sys::varlena) -> &'a [u8] {
     }
 }
 
-/// The bytes of a varlena datum, detoasted where needed.
+/// The bytes of a varlena datum, detoasted where needed, for as long as its owner is there. What detoasting
+/// allocates lives as long as the call, and so as long as any owner. Raises what detoasting raises.
 ///
 /// # Safety
-/// The datum is a varlena that lives for `'a`.
-pub unsafe fn bytes<'a>(datum: pg_sys::Datum) -> &'a [u8] {
+/// The datum is a varlena that lives as long as its owner.
+pub unsafe fn bytes<Owner: ?Sized>(owner: &Owner, datum: pg_sys::Datum) -> &[u8] {
     // SAFETY: the caller's promise.
-    unsafe { varlena_bytes(detoasted(datum)) }
+    unsafe { varlena_bytes(owner, detoasted(datum)) }
 }
 
 /// The varlena as it can be read: itself, unless it is compressed or stored elsewhere.

@@ -100,7 +100,7 @@ impl Outcome {
     pub fn word(&self) -> &str {
         let word = self.values[Column::Outcome as usize];
         // SAFETY: the column is a text that `new` has made.
-        let bytes = unsafe { datum::varlena_bytes(word.cast_mut_ptr()) };
+        let bytes = unsafe { datum::varlena_bytes(self, word.cast_mut_ptr()) };
         str::from_utf8(bytes).unwrap_or_default()
     }
 

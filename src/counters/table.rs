@@ -12,8 +12,9 @@ use idempotency_core::identity::MAX_BYTES;
 use pgrx::pg_sys;
 
 use super::names::{OUTCOMES, SQLSTATES};
+use crate::error::Error;
 use crate::shared::{self, Lock, Shared};
-use crate::{clock, guc};
+use crate::{clock, guc, memory};
 
 /// The longest name, with room to a multiple of eight.
 const NAME_BYTES: usize = 256;
@@ -172,7 +173,8 @@ fn add(shared: &Shared, key: &Key, is_listed: bool) -> Option<&'static Counts> {
             if found.is_null() {
                 return None;
             }
-            (&raw mut (*found).counts).write_bytes(0, 1);
+            // Atomically: a session that remembers the entry this place had before may count here.
+            (*found).counts.clear();
             (*found).is_listed = is_listed;
             (*found).since = clock::now();
             shared.header.moved(1, is_listed);
@@ -182,8 +184,14 @@ fn add(shared: &Shared, key: &Key, is_listed: bool) -> Option<&'static Counts> {
 }
 
 /// The counts of this database's operations, and the others of all databases.
-pub fn read(shared: &Shared) -> (Vec<Snapshot>, Snapshot) {
+///
+/// # Errors
+/// 53200.
+pub fn read(shared: &Shared) -> Result<(Vec<Snapshot>, Snapshot), Error> {
     let mut mine = Vec::new();
+    // Before the lock is taken: what is under it must not fail.
+    let entries = shared.header.entries() as usize + 1;
+    memory::ensure(2 * entries * (size_of::<Snapshot>() + NAME_BYTES))?;
     let _held = Lock::Counters.share();
     for_each(|entry| {
         if entry.key.database == my_database() {
@@ -192,7 +200,7 @@ pub fn read(shared: &Shared) -> (Vec<Snapshot>, Snapshot) {
         }
     });
     let since = shared.header.since.load(Relaxed);
-    (mine, shared.header.others.read(String::new(), since))
+    Ok((mine, shared.header.others.read(String::new(), since)))
 }
 
 /// The databases that have entries.

@@ -13,7 +13,7 @@ use super::write;
 use crate::convert::datum;
 use crate::error::Error;
 
-const COLUMNS: usize = 10;
+const COLUMNS: usize = 11;
 
 static LAYOUT: Layout = Layout {
     name: c"leases",
@@ -28,6 +28,7 @@ static LAYOUT: Layout = Layout {
         pg_sys::JSONBOID,
         pg_sys::JSONBOID,
         pg_sys::BOOLOID,
+        pg_sys::JSONBOID,
     ],
     survives: true,
 };
@@ -60,6 +61,8 @@ pub struct LeaseRow {
     pub data: Option<pg_sys::Datum>,
     /// Whether the request was completed, given back or taken over.
     pub ended: bool,
+    /// The operation's settings when it was claimed, a `jsonb`.
+    pub settings: Option<pg_sys::Datum>,
 }
 
 /// The lease of a token, for who only reads. Its identity never changes; the rest is certain for holders
@@ -185,11 +188,23 @@ pub unsafe fn blank(slot: *mut pg_sys::TupleTableSlot) -> [Option<pg_sys::Datum>
     let lease = Lease { token: token.unwrap_or_default(), deadline };
     let nothing = String::new;
     let identity = Identity::new(nothing(), nothing(), nothing());
-    let (recovery_point, recovery_data, data) = (None, None, None);
-    LeaseRow { lease, identity, recovery_point, recovery_data, data, ended: true }.columns()
+    LeaseRow { ended: true, ..LeaseRow::new(lease, identity) }.columns()
 }
 
 impl LeaseRow {
+    /// A lease that has come to nothing yet.
+    pub fn new(lease: Lease, identity: Identity) -> Self {
+        Self {
+            lease,
+            identity,
+            recovery_point: None,
+            recovery_data: None,
+            data: None,
+            ended: false,
+            settings: None,
+        }
+    }
+
     /// Whether the request was erased, and with it all that was known of the lease: no key is empty.
     pub fn is_blank(&self) -> bool {
         self.identity.key.is_empty()
@@ -207,15 +222,29 @@ impl LeaseRow {
             self.recovery_data,
             self.data,
             Some(self.ended.into()),
+            self.settings,
         ]
     }
 
     fn from_columns(columns: &[Option<pg_sys::Datum>; COLUMNS]) -> Self {
-        let [token, _, scope, key_space, key, deadline, recovery_point, recovery_data, data, ended] =
-            *columns;
+        let [
+            token,
+            _,
+            scope,
+            key_space,
+            key,
+            deadline,
+            recovery_point,
+            recovery_data,
+            data,
+            ended,
+            settings,
+        ] = *columns;
         // SAFETY: the columns' types were checked when the table was opened.
         let text = |column: Option<pg_sys::Datum>| unsafe {
-            column.map(|text| datum::stored_utf8(datum::bytes(text)).to_owned()).unwrap_or_default()
+            column
+                .map(|text| datum::stored_utf8(datum::bytes(&text, text)).to_owned())
+                .unwrap_or_default()
         };
         Self {
             lease: Lease {
@@ -228,6 +257,7 @@ impl LeaseRow {
             recovery_data,
             data,
             ended: ended.is_some_and(|ended| ended.value() != 0),
+            settings,
         }
     }
 }

@@ -17,17 +17,29 @@ struct Known {
 
 thread_local! {
     static KNOWN: RefCell<Vec<Known>> = const { RefCell::new(Vec::new()) };
+    /// Moves when what is known is void. The callbacks do nothing else, so that they need no borrow.
     static GENERATION: Cell<u64> = const { Cell::new(0) };
+    /// The generation that KNOWN is of.
+    static KNOWN_AT: Cell<u64> = const { Cell::new(0) };
     static REGISTERED: Once = const { Once::new() };
 }
 
 /// The table of this name in our schema. Where [`generation`] is still the same once the table is
 /// locked, it is still the one.
 pub fn find(name: &'static CStr) -> Option<pg_sys::Oid> {
-    let known = KNOWN.with_borrow(|known| {
-        known.iter().find(|known| known.name == name).map(|known| known.table)
-    });
+    let known =
+        with_known(|known| known.iter().find(|known| known.name == name).map(|known| known.table));
     known.or_else(|| look_up(name))
+}
+
+/// What is known and not void. `use_it` must not call into the server.
+fn with_known<R>(use_it: impl FnOnce(&mut Vec<Known>) -> R) -> R {
+    KNOWN.with_borrow_mut(|known| {
+        if KNOWN_AT.replace(generation()) != generation() {
+            known.clear();
+        }
+        use_it(known)
+    })
 }
 
 /// How often what is known was thrown away.
@@ -37,12 +49,12 @@ pub fn generation() -> u64 {
 
 /// Whether the table of this name was found to be as expected since it was looked up.
 pub fn is_checked(name: &CStr) -> bool {
-    KNOWN.with_borrow(|known| known.iter().any(|known| known.name == name && known.is_checked))
+    with_known(|known| known.iter().any(|known| known.name == name && known.is_checked))
 }
 
 /// Notes that the table of this name is as expected.
 pub fn note_checked(name: &CStr) {
-    KNOWN.with_borrow_mut(|known| {
+    with_known(|known| {
         for known in known.iter_mut().filter(|known| known.name == name) {
             known.is_checked = true;
         }
@@ -61,7 +73,7 @@ fn look_up(name: &'static CStr) -> Option<pg_sys::Oid> {
         return None;
     }
     if generation() == before {
-        KNOWN.with_borrow_mut(|known| known.push(Known { name, table, is_checked: false }));
+        with_known(|known| known.push(Known { name, table, is_checked: false }));
     }
     Some(table)
 }
@@ -78,11 +90,13 @@ fn register_callbacks() {
     REGISTERED.with(|once| once.ensure(register));
 }
 
-/// Called by inval.c whenever a relation has changed; all of them where `table` is 0. Nothing may be
-/// raised.
+/// Called by inval.c whenever a relation has changed; all of them where `table` is 0. It neither raises nor
+/// panics: where what is known is in use, the change counts as one of ours.
 unsafe extern "C-unwind" fn on_table_change(_arg: pg_sys::Datum, table: pg_sys::Oid) {
     let is_ours = |known: &Vec<Known>| known.iter().any(|known| known.table == table);
-    if table == pg_sys::InvalidOid || KNOWN.with_borrow(is_ours) {
+    let concerns_us = table == pg_sys::InvalidOid
+        || KNOWN.with(|known| known.try_borrow().map_or(true, |known| is_ours(&known)));
+    if concerns_us {
         forget();
     }
 }
@@ -93,6 +107,5 @@ unsafe extern "C-unwind" fn on_schema_change(_arg: pg_sys::Datum, _cache: c_int,
 }
 
 fn forget() {
-    KNOWN.with_borrow_mut(Vec::clear);
     GENERATION.set(generation() + 1);
 }

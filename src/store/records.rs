@@ -127,7 +127,7 @@ impl Row {
     /// A column of type `text`.
     pub fn text(&self, column: Column) -> Option<&str> {
         // SAFETY: the column's type was checked when the table was opened.
-        self.get(column).map(|value| datum::stored_utf8(unsafe { datum::bytes(value) }))
+        self.get(column).map(|value| datum::stored_utf8(unsafe { datum::bytes(self, value) }))
     }
 
     /// A column of type `uuid`.
@@ -177,7 +177,9 @@ impl Row {
         Record {
             operation: self.text(Column::Operation).unwrap_or_default(),
             // SAFETY: the column's type was checked when the table was opened.
-            fingerprint: self.get(Column::Fingerprint).map(|value| unsafe { datum::bytes(value) }),
+            fingerprint: self
+                .get(Column::Fingerprint)
+                .map(|value| unsafe { datum::bytes(self, value) }),
             state: lease.map_or_else(finished, State::Leased),
         }
     }

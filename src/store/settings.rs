@@ -5,7 +5,7 @@
 //! is otherwise sent when a table's definition changes (inval.c). It arrives with their commit, and
 //! every backend takes it in before its next transaction.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -56,13 +56,28 @@ struct Cache {
     resource_types: HashMap<String, Option<Rc<ResourceType>>>,
     /// The tables that are read.
     tables: Vec<pg_sys::Oid>,
-    /// How often it was thrown away.
+    /// Of which generation it is.
     generation: u64,
 }
 
 thread_local! {
     static CACHE: RefCell<Cache> = RefCell::default();
+    /// Moves when what is in the cache is void. The callback does nothing else, so that it needs no borrow.
+    static GENERATION: Cell<u64> = const { Cell::new(0) };
     static REGISTERED: Once = const { Once::new() };
+}
+
+/// The cache, without what is void. `use_it` must not call into the server.
+fn with_cache<R>(use_it: impl FnOnce(&mut Cache) -> R) -> R {
+    CACHE.with_borrow_mut(|cache| {
+        let generation = GENERATION.get();
+        if cache.generation != generation {
+            cache.operations.clear();
+            cache.resource_types.clear();
+            cache.generation = generation;
+        }
+        use_it(cache)
+    })
 }
 
 /// The settings of an operation.
@@ -70,7 +85,7 @@ thread_local! {
 /// # Errors
 /// 55000 where the table is not as this library expects, 22023 where its row does not make sense.
 pub fn policy(operation: &str) -> Result<Rc<Policy>, Error> {
-    let cached = CACHE.with_borrow(|cache| cache.operations.get(operation).cloned());
+    let cached = with_cache(|cache| cache.operations.get(operation).cloned());
     let listed = match cached {
         Some(listed) => listed,
         None => remember(&OPERATIONS, operation, read_policy, |cache| &mut cache.operations)?,
@@ -78,9 +93,28 @@ pub fn policy(operation: &str) -> Result<Rc<Policy>, Error> {
     Ok(listed.unwrap_or_else(unlisted))
 }
 
+/// The settings that hold for a lease: those it was claimed under decide its answer.
+///
+/// # Errors
+/// As for [`policy`].
+pub fn policy_of_lease(
+    operation: &str,
+    claimed_under: Option<pg_sys::Datum>,
+) -> Result<Rc<Policy>, Error> {
+    let now = policy(operation)?;
+    match json(claimed_under)? {
+        Some(Value::Object(then)) if then != now.set => {
+            let then = settings::read(&then, &Server(Checks::Nothing));
+            let then = then.map_err(|fault| Error::setting(operation, &fault))?;
+            Ok(Rc::new(then.of_a_lease(&now)))
+        }
+        _ => Ok(now),
+    }
+}
+
 /// Whether an operation has settings, as far as this backend has read them. Nothing is looked up.
 pub fn is_listed(operation: &str) -> bool {
-    CACHE.with_borrow(|cache| matches!(cache.operations.get(operation), Some(Some(_))))
+    with_cache(|cache| matches!(cache.operations.get(operation), Some(Some(_))))
 }
 
 /// Where the resources of a type are; `None` where the type is not registered.
@@ -88,7 +122,7 @@ pub fn is_listed(operation: &str) -> bool {
 /// # Errors
 /// 55000 where the table is not as this library expects.
 pub fn resource_type(name: &str) -> Result<Option<Rc<ResourceType>>, Error> {
-    match CACHE.with_borrow(|cache| cache.resource_types.get(name).cloned()) {
+    match with_cache(|cache| cache.resource_types.get(name).cloned()) {
         Some(registered) => Ok(registered),
         None => {
             remember(&RESOURCE_TYPES, name, read_resource_type, |cache| &mut cache.resource_types)
@@ -229,17 +263,17 @@ fn remember<T: Clone, const COLUMNS: usize>(
 ) -> Result<Option<T>, Error> {
     register_callback();
     let value = loop {
-        let generation = CACHE.with_borrow(|cache| cache.generation);
+        let generation = GENERATION.get();
         let table = Table::open(layout, pg_sys::AccessShareLock)?;
         watch(table.oid());
         let value = table.find(datum::text(key)).map(|row| read(&row)).transpose()?;
         table.close();
-        if CACHE.with_borrow(|cache| cache.generation) == generation {
+        if GENERATION.get() == generation {
             break value;
         }
         check_for_interrupts!();
     };
-    CACHE.with_borrow_mut(|cache| {
+    with_cache(|cache| {
         let map = map(cache);
         if map.len() == MAX_CACHED {
             map.clear();
@@ -250,7 +284,7 @@ fn remember<T: Clone, const COLUMNS: usize>(
 }
 
 fn watch(table: pg_sys::Oid) {
-    CACHE.with_borrow_mut(|cache| {
+    with_cache(|cache| {
         if !cache.tables.contains(&table) {
             cache.tables.push(table);
         }
@@ -303,7 +337,7 @@ fn read_resource_type(row: &[Option<pg_sys::Datum>; 5]) -> Result<Rc<ResourceTyp
 fn text(column: Option<pg_sys::Datum>) -> String {
     // SAFETY: the column is a text, checked when the table was opened.
     column
-        .map(|text| datum::stored_utf8(unsafe { datum::bytes(text) }).to_owned())
+        .map(|text| datum::stored_utf8(unsafe { datum::bytes(&text, text) }).to_owned())
         .unwrap_or_default()
 }
 
@@ -316,15 +350,15 @@ fn register_callback() {
     REGISTERED.with(|once| once.ensure(register));
 }
 
-/// Called by inval.c whenever a table has changed; all of them where `table` is 0.
+/// Called by inval.c whenever a table has changed; all of them where `table` is 0. It neither raises nor panics:
+/// where the cache is in use, the change counts as one of ours.
 unsafe extern "C-unwind" fn on_table_change(_arg: pg_sys::Datum, table: pg_sys::Oid) {
-    CACHE.with_borrow_mut(|cache| {
-        if table == pg_sys::InvalidOid || cache.tables.contains(&table) {
-            cache.operations.clear();
-            cache.resource_types.clear();
-            cache.generation += 1;
-        }
-    });
+    let is_read = |cache: &Cache| cache.tables.contains(&table);
+    let concerns_us = table == pg_sys::InvalidOid
+        || CACHE.with(|cache| cache.try_borrow().map_or(true, |cache| is_read(&cache)));
+    if concerns_us {
+        GENERATION.set(GENERATION.get() + 1);
+    }
 }
 
 /// `sql/functions/settings.sql`: the triggers of both tables.

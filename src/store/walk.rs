@@ -169,7 +169,7 @@ pub unsafe fn is_text(
         let Some(stored) = column(slot, number) else { return false };
         let stored = stored.cast_mut_ptr::<pg_sys::varlena>();
         let plain = pg_sys::pg_detoast_datum_packed(stored);
-        let is_same = datum::varlena_bytes(plain) == datum::bytes(value);
+        let is_same = datum::varlena_bytes(&plain, plain) == datum::bytes(&value, value);
         if plain != stored {
             pg_sys::pfree(plain.cast());
         }
@@ -185,6 +185,7 @@ pub unsafe fn text(slot: *mut pg_sys::TupleTableSlot, number: i16) -> String {
     // SAFETY: the caller's promise.
     unsafe {
         let text = column(slot, number);
-        text.map(|text| datum::stored_utf8(datum::bytes(text)).to_owned()).unwrap_or_default()
+        text.map(|text| datum::stored_utf8(datum::bytes(&text, text)).to_owned())
+            .unwrap_or_default()
     }
 }

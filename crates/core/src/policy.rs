@@ -190,6 +190,21 @@ impl Policy {
     pub fn key_space<'a>(&'a self, operation: &'a str) -> &'a str {
         self.key_space.as_deref().unwrap_or(operation)
     }
+
+    /// What holds for a lease that was claimed under these settings and goes on under others: waits,
+    /// retention and what becomes of leases that run out are the operation's, the answer's rules stay.
+    #[must_use]
+    pub fn of_a_lease(self, now: &Policy) -> Self {
+        Self {
+            wait_ms: now.wait_ms,
+            max_waiters: now.max_waiters,
+            retention: now.retention,
+            past: now.past.clone(),
+            late_retry: now.late_retry,
+            on_lease_expiry: now.on_lease_expiry,
+            ..self
+        }
+    }
 }
 
 #[cfg(test)]
@@ -205,6 +220,20 @@ mod tests {
         for status in [199, 408, 425, 429, 500, 503, 599] {
             assert!(!kept.contains(status), "{status}");
         }
+    }
+
+    #[test]
+    fn a_lease_keeps_what_decides_its_answer() {
+        let then = Policy {
+            form: Form::Resource,
+            on_lease_expiry: OnLeaseExpiry::Retry,
+            ..Policy::default()
+        };
+        let now =
+            Policy { on_lease_expiry: OnLeaseExpiry::Hold, wait_ms: Some(5), ..Policy::default() };
+        let both = then.of_a_lease(&now);
+        assert_eq!((both.form, both.on_lease_expiry), (Form::Resource, OnLeaseExpiry::Hold));
+        assert_eq!(both.wait_ms, Some(5));
     }
 
     #[test]
