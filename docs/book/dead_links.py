@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/dead-links FOLDER: every link in the HTML files of a folder that leads to no file or anchor of it.
+"""docs/book/dead_links.py FOLDER: every link in the HTML files of a folder that leads to no file or anchor of it.
 
 Links to other sites are not followed. Ends with 1 if there is any.
 """
