@@ -3,12 +3,13 @@
 #   PROFILE=release     with optimisation (server, demo, test)
 #   PG=15               PostgreSQL's major version: 15, 16, 17 or 18; 15-assert for a 15 built with assertions
 
+.DEFAULT_GOAL := $(if $(PG_CONFIG),all,help)
 PROFILE ?= debug
 PG_MAJOR := $(or $(PG),$(PG_MAJOR),15)
 export PROFILE PG_MAJOR
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help setup demo test server psql stop example clients build bench bench-check bench-growth package package-test fuzz mutants fuzz-sql torture docs fmt lint clean
+.PHONY: help all install dist setup demo test server psql stop example clients build bench bench-check bench-growth package package-test source-test fuzz mutants fuzz-sql torture docs fmt lint clean
 
 help: ## list the commands
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -40,6 +41,14 @@ clients: ## the client packages for Python and Node, target/clients/*.whl and *.
 build: setup ## build the extension and install it into target/postgres-15
 	@tools/install-extension $(PG_MAJOR) $(PROFILE)
 
+# Optimised, but for PROFILE=debug on the command line.
+all install dist source-test: PROFILE = release
+all: ## the extension for the server of PG_CONFIG=/path/to/pg_config, optimised
+	@bash tools/install build $(PG_CONFIG)
+
+install: ## put it into that server's directories, below DESTDIR
+	@bash tools/install put $(PG_CONFIG)
+
 package: setup ## a Debian package with an optimised build, target/package/*.deb
 	@PROFILE=release tools/package
 
@@ -55,6 +64,12 @@ bench-check: setup ## fail where a ratio in docs/benchmarks has fallen back by m
 ROWS ?= 10000000
 bench-growth: setup ## fill 10 million records, measure on the way, while a purge runs, and by the order of keys; ROWS=100000 for a trial
 	@tools/bench --growth $(ROWS) $(ARGS)
+
+dist: setup ## what a release consists of, in target/dist; MAJORS='15 17' for some of the packages
+	@tools/dist $(MAJORS)
+
+source-test: setup ## install the source archive with pgxn in a bare Debian
+	@tools/source-test
 
 FUZZ_SECONDS ?= 60
 fuzz: ## fuzz the canonicalizer and the key parser for a minute each; FUZZ_SECONDS=600 for longer
