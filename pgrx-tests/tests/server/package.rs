@@ -202,6 +202,8 @@ fn everything_has_the_version_of_cargo_toml() {
     assert!(control.contains(&format!("default_version = '{version}'\n")), "{control}");
     for (page, text) in [
         ("CHANGELOG.md", format!("\n## {version}")),
+        ("clients/python/pyproject.toml", format!("\nversion = \"{version}\"\n")),
+        ("clients/node/package.json", format!("\"version\": \"{version}\"")),
         ("README.md", format!("postgresql-15-idempotency_{version}-1_amd64.deb")),
         ("docs/operations.md", format!("postgresql-15-idempotency_{version}-1_amd64.deb")),
     ] {
