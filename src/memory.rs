@@ -22,8 +22,8 @@ const SMALL: usize = 256 * 1024;
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-/// More than the small allocations of one call come to, but for what it makes sure of by [`ensure`]: FIGURE
-/// with the longest names. `tests.rs` measures it.
+/// More than the small allocations of one call come to, but for what it makes sure of by [`ensure`]: 6 KB in a claim
+/// with the longest names, 46 KB in settings, 247 KB in a completion with 64 KB of headers. `tests.rs` measures it.
 static RUST: Reserve = Reserve::new(RUST_RESERVE);
 
 /// The size of Rust's reserve, in bytes.
