@@ -2,7 +2,7 @@
 //! latest snapshot, as the relation's owner, past its row security. An old snapshot or a row that
 //! the caller may not see must not turn into a resource that is gone for good.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_void};
 
 use pgrx::pg_sys;
 use pgrx::prelude::*;
@@ -179,14 +179,23 @@ unsafe fn is_any(column: &Column, id: pg_sys::Datum) -> Has {
     }
 }
 
-/// Whether a prepared statement has found a relation.
+/// Whether a prepared statement reads a relation.
 unsafe fn finds(plan: pg_sys::SPIPlanPtr, relation: pg_sys::Oid) -> bool {
     // SAFETY: the statement is prepared.
     unsafe {
         let sources = pg_sys::SPI_plan_get_plan_sources(plan);
         let sources = pgrx::PgList::<pg_sys::CachedPlanSource>::from_pg(sources);
-        sources.iter_ptr().any(|source| pg_sys::list_member_oid((*source).relationOids, relation))
+        sources.iter_ptr().any(|source| begins_with((*source).relationOids, relation))
     }
+}
+
+/// Whether PostgreSQL's list of what a statement depends on begins with a relation. What the statement itself
+/// names comes first (setrefs.c); behind it is what a view mentions, be it as a constant of type regclass: so a view
+/// in the place of a relation may have that one in its list.
+unsafe fn begins_with(relations: *mut pg_sys::List, relation: pg_sys::Oid) -> bool {
+    // SAFETY: a list of OIDs, or null.
+    let relations = unsafe { pgrx::PgList::<c_void>::from_pg(relations) };
+    relations.iter_oid().next() == Some(relation)
 }
 
 /// Fetches a row. The cursor keeps to the plan that it was opened with, which may be a newer one than
@@ -197,8 +206,7 @@ unsafe fn fetch(plan: pg_sys::SPIPlanPtr, column: &Column, mut id: pg_sys::Datum
         let (name, nulls) = (std::ptr::null(), std::ptr::null());
         let cursor = pg_sys::SPI_cursor_open(name, plan, &mut id, nulls, true);
         let planned = pgrx::PgList::<pg_sys::PlannedStmt>::from_pg((*cursor).stmts);
-        let is_same =
-            planned.iter_ptr().any(|s| pg_sys::list_member_oid((*s).relationOids, column.relation));
+        let is_same = planned.iter_ptr().any(|s| begins_with((*s).relationOids, column.relation));
         let found = if is_same {
             pg_sys::SPI_cursor_fetch(cursor, true, 1);
             if pg_sys::SPI_processed > 0 { Has::Row } else { Has::NoRow }

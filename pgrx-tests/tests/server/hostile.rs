@@ -206,9 +206,10 @@ fn a_schema_renamed_meanwhile_leads_to_the_relation_that_has_the_name() {
     db.run(&format!(
         "CREATE ROLE {heir}; CREATE SCHEMA later AUTHORIZATION {heir}; GRANT USAGE ON SCHEMA later TO PUBLIC;
          CREATE TABLE later.log (who text); GRANT INSERT ON later.log TO PUBLIC;
-         CREATE FUNCTION later.ids() RETURNS SETOF text LANGUAGE plpgsql SET search_path = h AS
+         CREATE FUNCTION later.ids(regclass) RETURNS SETOF text LANGUAGE plpgsql SET search_path = h AS
              $$ BEGIN INSERT INTO log VALUES (current_user); RETURN NEXT '1'; END $$;
-         CREATE VIEW later.things AS SELECT id FROM later.ids() AS id; ALTER VIEW later.things OWNER TO {heir}"
+         CREATE VIEW later.things AS SELECT id FROM later.ids('h.things') AS id; GRANT SELECT ON later.things TO PUBLIC;
+         ALTER VIEW later.things OWNER TO {heir}"
     ));
     let mut holder = db.session_as(Role::Superuser, "holder");
     holder.run("BEGIN; SELECT pg_advisory_xact_lock(7)");
