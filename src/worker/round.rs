@@ -130,10 +130,26 @@ fn batch() -> Result<i64, String> {
 fn purge() -> Result<i64, String> {
     let function = function()?;
     // SAFETY: the function takes an integer and returns a bigint.
-    let purged = unsafe {
+    let purged = restricted(|| unsafe {
         pg_sys::OidFunctionCall1Coll(function, pg_sys::InvalidOid, pg_sys::Datum::from(BATCH))
-    };
+    });
     Ok(purged.value() as i64)
+}
+
+/// Runs `f` such that PostgreSQL lets no trigger defer anything to the commit (trigger.c,
+/// afterTriggerMarkEvents): before 18 that would run as this worker, a superuser, and the tables may have been
+/// given to a role that is none.
+fn restricted<R>(f: impl FnOnce() -> R) -> R {
+    let (mut user, mut context) = (pg_sys::InvalidOid, 0);
+    // SAFETY: in a transaction; after an error its abort puts the context back (xact.c).
+    unsafe {
+        pg_sys::GetUserIdAndSecContext(&mut user, &mut context);
+        let restricted = context | pg_sys::SECURITY_RESTRICTED_OPERATION as i32;
+        pg_sys::SetUserIdAndSecContext(user, restricted);
+        let result = f();
+        pg_sys::SetUserIdAndSecContext(user, context);
+        result
+    }
 }
 
 fn function() -> Result<pg_sys::Oid, String> {

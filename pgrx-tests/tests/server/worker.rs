@@ -181,6 +181,37 @@ fn settings_of_the_database_do_not_matter() {
     unlist(&db);
 }
 
+/// Tables may be given to a role that is no superuser. What its triggers defer to the commit would run as the
+/// worker before 18, and so does not run at all.
+#[test]
+fn an_owner_who_is_no_superuser_runs_nothing_as_one() {
+    let db = PURGED.database();
+    db.run(
+        "CREATE ROLE keeper;
+         CREATE TABLE ran (by_whom text); GRANT INSERT ON ran TO PUBLIC;
+         GRANT USAGE ON SCHEMA idempotency TO keeper;
+         ALTER TABLE idempotency.records OWNER TO keeper;
+         CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN INSERT INTO public.ran VALUES (current_user); RETURN NULL; END $$;
+         SET ROLE keeper;
+         CREATE CONSTRAINT TRIGGER note AFTER DELETE ON idempotency.records
+             DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();
+         RESET ROLE",
+    );
+    fill_with_expired(&db, 5);
+    list(&db);
+    db.wait_until("(SELECT last_error LIKE '%deferred trigger%' FROM idempotency.automatic_purge)");
+    assert_eq!(db.value::<i64>("SELECT count(*) FROM ran"), 0);
+    // At the end of the statement it runs as the table's owner.
+    db.run(
+        "DROP TRIGGER note ON idempotency.records;
+         CREATE TRIGGER note AFTER DELETE ON idempotency.records FOR EACH ROW EXECUTE FUNCTION note()",
+    );
+    db.wait_until(&expired_are(0));
+    assert_eq!(db.value::<String>("SELECT string_agg(DISTINCT by_whom, ', ') FROM ran"), "keeper");
+    unlist(&db);
+}
+
 // ---- what goes wrong -----------------------------------------------------------------------------
 
 #[test]
